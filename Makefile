@@ -1,0 +1,43 @@
+# Each target builds .venv from nothing with a plain python3; a second call starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow check format bench mutate clean
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[phrases]'
+	@touch $@
+
+.venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: .venv/demo.stamp
+	$(BIN)/transduce describe tiny
+
+test: .venv/dev.stamp
+	$(BIN)/python -m pytest -n 2
+
+test-slow: .venv/dev.stamp
+	$(BIN)/python -m pytest -m slow
+
+check: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/dev.stamp
+	$(BIN)/python -m bench
+
+mutate: .venv/dev.stamp
+	$(BIN)/python tests/mutate.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

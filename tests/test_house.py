@@ -1,0 +1,55 @@
+"""The house rules that a reader cannot see at a glance."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "transduce"
+
+# A module imports only what stands on a line above its own (or its own room).
+ORDER = [
+    {"errors"},
+    {"config"},
+    {"presets"},
+    {"recipe"},
+    {"model", "data"},
+    {"describe"},
+    {"bundle", "checkpoint"},
+    {"decoding"},
+    {"evaluation"},
+    {"training"},
+    {"paper", "inspection", "serving", "export"},
+    {"cli"},
+    {"__main__", "__init__"},
+]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+
+
+def imported_rooms(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transduce"):
+            parts = node.module.split(".")
+            names = [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("transduce.")]
+        else:
+            continue
+        yield from names
+
+
+def test_imports_point_left():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for other in imported_rooms(path):
+            if other != room and RANK[other] >= RANK[room]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
+    assert wrong == []
+
+
+def test_only_the_command_line_imports_its_library():
+    users = [path.name for path in PACKAGE.rglob("*.py") if "import tyro" in path.read_text(encoding="utf-8")]
+    assert users == ["cli.py"]
+
+
+def test_no_module_is_about_nothing():
+    assert not [path for path in PACKAGE.rglob("*.py") if path.stem in {"utils", "helpers", "common", "misc"}]

@@ -1,0 +1,1 @@
+"""transduce: the Transformer of "Attention Is All You Need" as software to rely on."""

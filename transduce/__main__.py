@@ -1,0 +1,14 @@
+"""python -m transduce."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    from transduce.cli import run  # the CLI library is imported in cli.py alone
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The command line: each subcommand calls one function. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Any
+
+import tyro
+from tyro.conf import Positional
+
+from transduce.errors import TransduceError
+
+
+def describe(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    batch_tokens: int = 25_000,
+    batch_sentences: int = 64,
+) -> None:
+    """Show a model: its layers and parameters, what differs from the paper's base, FLOPs and memory.
+
+    Example: transduce describe base model.N=2
+
+    Args:
+        recipe: A preset (base, big, table3-A-h1, ...) or a recipe file.
+        overrides: Settings to change, such as model.N=2.
+        batch_tokens: Source and target tokens of a training batch, for the memory estimate.
+        batch_sentences: Sentences decoded at once, for the memory estimate.
+    """
+    from transduce.describe import describe as text
+    from transduce.recipe import load_recipe
+
+    print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"describe": describe}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit status. An error that a user caused is one line on stderr and status 2."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if arguments[0] == "--version":
+        print(f"transduce {metadata.version('transduce')}")
+        return 0
+    try:
+        command = _parse(arguments)
+        command()
+    except TransduceError as error:
+        print(f"transduce: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except BrokenPipeError:  # the reader of our output went away: nothing to say, nobody to say it to
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("transduce: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _overview() -> str:
+    lines = ["usage: transduce COMMAND ...", "", "commands:"]
+    for name, command in COMMANDS.items():
+        lines.append(f"  {name:<10} {(command.__doc__ or '').partition(chr(10))[0]}")
+    lines += [
+        "",
+        "transduce COMMAND --help shows a command's options and an example.",
+        "transduce --version prints the version.",
+        "transduce --tyro-print-completion bash (or zsh, tcsh) prints a shell completion script.",
+    ]
+    return "\n".join(lines)
+
+
+def _parse(arguments: Sequence[str]) -> Callable[[], None]:
+    """The command with its arguments bound. Parsing is apart from running so that its errors become one line."""
+
+    def deferred(command: Callable[..., None]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def bind(*args: Any, **kwargs: Any) -> Callable[[], None]:
+            return functools.partial(command, *args, **kwargs)
+
+        return bind
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            commands = {name: deferred(command) for name, command in COMMANDS.items()}
+            bound: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
+                commands, prog="transduce", args=list(arguments)
+            )
+            return bound
+    except SystemExit as stop:
+        if stop.code == 2:
+            raise TransduceError(_one_line(complaint.getvalue())) from None
+        raise
+
+
+def _one_line(box: str) -> str:
+    """The text inside the parser's box: its lines without frame, up to the first rule."""
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines() if line.startswith("│")]
+    sections = "\n".join(lines).split("\n─")
+    hint = next((f"; {line}" for line in lines if line.startswith(("Available", "Perhaps", "For full"))), "")
+    return " ".join(sections[0].split()) + hint

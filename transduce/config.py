@@ -1,0 +1,211 @@
+"""All settings, as frozen dataclasses. The defaults are the paper's base model; comments cite its sections.
+
+A contradiction is refused on construction: what was found, what was expected, what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from transduce.errors import ConfigError
+
+Positions = Literal["sinusoidal", "learned", "rotary", "none"]
+Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
+Sharing = Literal["three-way", "two-way", "none"]
+Kernel = Literal["auto", "written-out", "sdpa", "flex", "varlen"]
+
+
+def _refuse_unless(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The Transformer (§3), in the paper's symbols."""
+
+    vocab_size: int = 37_000  # §5.1; the last id is padding, whose embedding is the zero vector
+    source_vocab_size: int | None = None  # None: one vocabulary for both languages (§5.1)
+    N: int = 6  # §3.1, layers of the encoder and of the decoder
+    N_decoder: int | None = None  # None: as deep as the encoder (§3.1)
+    d_model: int = 512
+    d_ff: int = 2048  # §3.3
+    h: int = 8  # §3.2.2
+    d_k: int = 64
+    d_v: int = 64
+    p_drop: float = 0.1  # §5.4, on sub-layer outputs and on the sums of embeddings and positions
+    p_drop_attention: float = 0.0  # not named in the paper: off
+    p_drop_activation: float = 0.0  # not named in the paper: off
+    norm_order: Literal["post", "pre"] = "post"  # §3.1: LayerNorm(x + Sublayer(x))
+    norm: Literal["layer", "rms"] = "layer"
+    norm_eps: float = 1e-5
+    activation: Activation = "relu"  # §3.3
+    positions: Positions = "sinusoidal"  # §3.5
+    max_positions: int = 1024  # rows of the table of learned positions
+    r: int | None = None  # §4: self-attention sees a neighbourhood of this size; None: everything
+    sharing: Sharing = "three-way"  # §3.4
+    attention_bias: bool = False  # Table 3's parameter counts imply none
+    output_bias: bool = False
+    kernel: Kernel = "auto"  # which implementation computes Equation 1
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "source_vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v"):
+            value = getattr(self, name)
+            minimum = 3 if "vocab" in name else 1
+            _refuse_unless(value is None or value >= minimum, f"model.{name} is {value}; it must be at least {minimum}")
+        for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
+            value = getattr(self, name)
+            _refuse_unless(0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)")
+        _refuse_unless(
+            self.positions != "sinusoidal" or self.d_model % 2 == 0,
+            f"model.d_model is {self.d_model}; sinusoidal positions pair sines with cosines and need an even d_model",
+        )
+        _refuse_unless(
+            self.positions != "rotary" or self.d_k % 2 == 0,
+            f"model.d_k is {self.d_k}; rotary positions turn pairs of dimensions and need an even d_k",
+        )
+        _refuse_unless(
+            self.positions != "rotary" or self.d_model % self.h == 0,
+            f"model.h is {self.h}, which does not divide model.d_model {self.d_model}; rotary positions need it to",
+        )
+        _refuse_unless(self.r is None or self.r >= 1, f"model.r is {self.r}; a neighbourhood holds at least 1 position")
+        _refuse_unless(
+            self.sharing != "three-way" or self.source_vocab_size in (None, self.vocab_size),
+            f"model.source_vocab_size is {self.source_vocab_size} and model.vocab_size {self.vocab_size}; "
+            'sharing = "three-way" needs one vocabulary: use "two-way" or "none"',
+        )
+        _refuse_unless(
+            self.kernel not in ("flex", "varlen") or self.p_drop_attention == 0,
+            f'model.kernel "{self.kernel}" has no attention dropout, but model.p_drop_attention is '
+            f'{self.p_drop_attention}; use kernel = "auto" or "sdpa"',
+        )
+        _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")
+        _refuse_unless(self.max_positions >= 1, f"model.max_positions is {self.max_positions}; it must be at least 1")
+        _refuse_unless(
+            self.kernel != "varlen" or (self.r is None and self.d_k == self.d_v),
+            'model.kernel "varlen" needs model.r unset and model.d_k equal to model.d_v; use kernel = "auto"',
+        )
+
+    @property
+    def pad(self) -> int:
+        """The id of padding, and of the zero vector that starts a target: the last of the vocabulary."""
+        return self.vocab_size - 1
+
+    @property
+    def decoder_layers(self) -> int:
+        """The decoder's depth: N unless set apart."""
+        return self.N if self.N_decoder is None else self.N_decoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """One corpus: two parallel files (or globs of them), or containers that hold both sides."""
+
+    source: tuple[str, ...]  # paths or globs, next to the recipe unless absolute
+    target: tuple[str, ...] = ()  # empty: the files of `source` hold both sides (TSV, JSONL, TMX, Parquet)
+    name: str = ""  # how reports call it; empty: the first file's name
+    weight: float = 1.0  # how often it is drawn, relative to its size
+
+    def __post_init__(self) -> None:
+        _refuse_unless(len(self.source) > 0, "a corpus names no source file; expected source = ['train.en']")
+        _refuse_unless(
+            len(self.target) in (0, len(self.source)),
+            f"a corpus has {len(self.source)} source and {len(self.target)} target files; they must be parallel",
+        )
+        _refuse_unless(self.weight > 0, f"a corpus has weight {self.weight}; it must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanConfig:
+    """What `doctor` counts and `prepare` drops. A rule named in `off` neither counts nor drops."""
+
+    off: tuple[str, ...] = ()
+    max_words: int = 250
+    max_ratio: float = 3.0  # longer side over shorter side, in words
+    language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """Text to token ids (§5.1: byte-pair encoding, shared by both languages)."""
+
+    kind: Literal["bpe", "unigram"] = "bpe"
+    vocab_size: int = 37_000
+    joint: bool = True  # §5.1: one vocabulary for source and target
+    character_coverage: float = 0.9995
+    byte_fallback: bool = True
+    normalise_punctuation: bool = False
+    sampling: float = 0.0  # BPE-dropout (or unigram sampling) at training time; 0: off
+    training_sentences: int = 1_000_000  # sampled from the corpus
+
+    def __post_init__(self) -> None:
+        _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
+        _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """From raw text to a token store."""
+
+    source_language: str = "en"
+    target_language: str = "de"
+    corpora: tuple[CorpusConfig, ...] = ()
+    validation: tuple[CorpusConfig, ...] = ()
+    test: tuple[CorpusConfig, ...] = ()
+    temperature: float = 1.0  # corpora are drawn in proportion to (weight x pairs)^(1/temperature)
+    clean: CleanConfig = field(default_factory=CleanConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+
+    def __post_init__(self) -> None:
+        _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How the model learns (§5)."""
+
+    steps: int = 100_000  # §5.2
+    tokens_per_step: int = 25_000  # §5.1: about so many source and so many target tokens, on all devices together
+    seed: int = 1
+    eps_ls: float = 0.1  # §5.4
+    optimiser: Literal["adam", "adamw", "muon"] = "adam"  # §5.3
+    beta_1: float = 0.9
+    beta_2: float = 0.98
+    eps: float = 1e-9
+    weight_decay: float = 0.0
+    clip_norm: float = 0.0  # 0: no clipping, as in the paper
+    schedule: Literal["paper", "stable-decay", "cosine"] = "paper"  # §5.3, Equation 3
+    warmup_steps: int = 4_000
+    learning_rate: float | None = None  # peak; None: the paper's, (d_model x warmup_steps)^-0.5
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    average_checkpoints: int = 5  # §6.1
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tokens_per_step", "warmup_steps"):
+            value = getattr(self, name)
+            _refuse_unless(value >= 1, f"training.{name} is {value}; it must be at least 1")
+        _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """How a translation is looked for (§6.1)."""
+
+    beam_size: int = 4
+    alpha: float = 0.6  # length penalty: log P / ((5 + length) / 6)^alpha
+    max_extra: int = 50  # output is at most this much longer than the input
+
+    def __post_init__(self) -> None:
+        _refuse_unless(self.beam_size >= 1, f"search.beam_size is {self.beam_size}; it must be at least 1")
+        _refuse_unless(self.max_extra >= 0, f"search.max_extra is {self.max_extra}; it must be at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything a run needs to be repeated."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)

@@ -1,0 +1,1 @@
+"""From raw parallel text to packed token batches. It knows nothing of the model."""

@@ -1,0 +1,1 @@
+"""Translation: text in, text out (§6.1)."""

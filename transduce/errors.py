@@ -1,0 +1,57 @@
+"""Every error a user can cause. Each message says what was found, what was expected and what to do.
+
+TransduceError              one line and exit status 2 on the command line, a 4xx from the server
+├── ConfigError             a setting that cannot work, or a name that does not exist
+├── DataError               a corpus, a file of text or a token store
+├── CheckpointError         a training state on disk
+├── BundleError             a trained model on disk
+├── InputError              token ids or text handed to a model
+├── ExportError             a runtime that cannot carry the model
+└── MissingExtra            an optional dependency that is not installed
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+
+class TransduceError(Exception):
+    """A mistake that the user can put right."""
+
+
+class ConfigError(TransduceError):
+    """A setting that cannot work, or a name that does not exist."""
+
+
+class DataError(TransduceError):
+    """A corpus, a file of text or a token store that cannot be used."""
+
+
+class CheckpointError(TransduceError):
+    """A training state on disk that cannot be used."""
+
+
+class BundleError(TransduceError):
+    """A trained model on disk that cannot be used."""
+
+
+class InputError(TransduceError):
+    """Token ids or text that the model cannot take."""
+
+
+class ExportError(TransduceError):
+    """A runtime that cannot carry the model, or an export that differs from it."""
+
+
+class MissingExtra(TransduceError):
+    """An optional dependency that is not installed."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency where it is used, or say which extra holds it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise MissingExtra(f"{name} is not installed; install it with: pip install 'transduce[{extra}]'") from error

@@ -1,0 +1,161 @@
+"""A recipe in and out: a preset or a TOML file, then dotted overrides (`model.N=2`); unknown names are errors."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transduce.config import Recipe
+from transduce.errors import ConfigError
+from transduce.presets import PRESETS, preset
+
+Settings = TypeVar("Settings")
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """The preset of that name, or the recipe in that TOML file, with `section.setting=value` applied on top."""
+    if name_or_path in PRESETS:
+        recipe = preset(name_or_path)
+    elif Path(name_or_path).suffix == ".toml":
+        recipe = read_recipe(Path(name_or_path))
+    else:
+        raise ConfigError(f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}")
+    for override in overrides:
+        recipe = _override(recipe, override)
+    return recipe
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe file. Its optional first line `preset = "base"` says what it starts from; the default is `base`."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; expected a recipe") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path} cannot be read as a recipe: {error}") from None
+    start = tree.pop("preset", "base")
+    if not isinstance(start, str):
+        raise ConfigError(f"{path}: preset is {start!r}; expected a name in quotes")
+    return update(preset(start), tree)
+
+
+def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> Settings:
+    """A copy of a settings dataclass with the changes of a (nested) mapping, each checked against its type."""
+    hints = typing.get_type_hints(type(settings))
+    values = {}
+    for name, value in changes.items():
+        if name not in hints:
+            raise ConfigError(_unknown(f"{where}{name}", name, list(hints)))
+        current = getattr(settings, name)
+        if is_dataclass(current) and isinstance(value, Mapping):
+            values[name] = update(current, value, f"{where}{name}.")
+        else:
+            values[name] = _convert(value, hints[name], f"{where}{name}")
+    return replace(settings, **values)  # type: ignore[type-var]
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The recipe as a TOML file that `read_recipe` takes back unchanged."""
+    return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
+
+
+def differences(recipe: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two recipes differ, by dotted name: (the first's value, the second's)."""
+    mine, theirs = dict(_flat(recipe)), dict(_flat(other))
+    return {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs[name]}
+
+
+def _flat(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if is_dataclass(value):
+            yield from _flat(value, f"{where}{item.name}.")
+        else:
+            yield f"{where}{item.name}", value
+
+
+def _override(recipe: Recipe, override: str) -> Recipe:
+    name, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"{override!r} is not an override; expected section.setting=value, such as model.N=2")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word: training.schedule=cosine
+    tree: Any = value
+    for part in reversed(name.split(".")):
+        tree = {part: tree}
+    return update(recipe, tree)
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """A TOML value as the type that the setting has."""
+    options = typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    if origin is types.UnionType:  # X | None
+        return None if value in (None, "none") else _convert(value, options[0], where)
+    if origin is typing.Literal:
+        if value not in options:
+            raise ConfigError(f"{where} is {value!r}; expected one of {', '.join(map(str, options))}")
+        return value
+    if origin is tuple:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list):
+            raise ConfigError(f"{where} is {value!r}; expected a list")
+        return tuple(_convert(item, options[0], f"{where}[{index}]") for index, item in enumerate(items))
+    if is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} is {value!r}; expected a table of settings")
+        hints = typing.get_type_hints(hint)
+        for name in value:
+            if name not in hints:
+                raise ConfigError(_unknown(f"{where}.{name}", name, list(hints)))
+        try:
+            return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
+        except TypeError:
+            needed = [item.name for item in fields(hint) if item.name not in value]
+            raise ConfigError(f"{where} has {sorted(value)}; expected also one of {needed}") from None
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not hint:
+        raise ConfigError(f"{where} is {value!r}; expected {hint.__name__}")
+    return value
+
+
+def _unknown(full_name: str, name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    return f"{full_name} is not a setting; {hint}"
+
+
+def _toml_lines(settings: Any, where: str) -> Iterator[str]:
+    tables = []
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if is_dataclass(value):
+            tables.append((item.name, value))
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            tables.extend((item.name, entry) for entry in value)
+        elif value is not None:
+            yield f"{item.name} = {_toml_value(value)}"
+    for name, value in tables:
+        repeated = isinstance(getattr(settings, name), tuple)
+        full = f"{where}{name}"
+        yield ""
+        yield f"[[{full}]]" if repeated else f"[{full}]"
+        yield from _toml_lines(value, f"{full}.")
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value).lower() if isinstance(value, bool) else repr(value)

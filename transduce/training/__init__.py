@@ -1,0 +1,1 @@
+"""Learning (§5): loss, schedule, optimiser, the step and the loop."""
