@@ -13,7 +13,7 @@ from transduce.errors import ConfigError
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
-Kernel = Literal["auto", "written-out", "sdpa", "flex", "varlen"]
+Kernel = Literal["auto", "written-out", "sdpa", "flex"]
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -76,16 +76,12 @@ class ModelConfig:
             'sharing = "three-way" needs one vocabulary: use "two-way" or "none"',
         )
         _refuse_unless(
-            self.kernel not in ("flex", "varlen") or self.p_drop_attention == 0,
-            f'model.kernel "{self.kernel}" has no attention dropout, but model.p_drop_attention is '
-            f'{self.p_drop_attention}; use kernel = "auto" or "sdpa"',
+            self.kernel != "flex" or self.p_drop_attention == 0,
+            f'model.kernel "flex" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
+            'use kernel = "auto" or "sdpa"',
         )
         _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")
         _refuse_unless(self.max_positions >= 1, f"model.max_positions is {self.max_positions}; it must be at least 1")
-        _refuse_unless(
-            self.kernel != "varlen" or (self.r is None and self.d_k == self.d_v),
-            'model.kernel "varlen" needs model.r unset and model.d_k equal to model.d_v; use kernel = "auto"',
-        )
 
     @property
     def pad(self) -> int:
