@@ -105,8 +105,9 @@ def _parse(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 def _one_line(box: str) -> str:
-    """The text inside the parser's box: its lines without frame, up to the first rule."""
-    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines() if line.startswith("│")]
-    sections = "\n".join(lines).split("\n─")
-    hint = next((f"; {line}" for line in lines if line.startswith(("Available", "Perhaps", "For full"))), "")
-    return " ".join(sections[0].split()) + hint
+    """The text inside the parser's box, up to its first rule, and its last hint."""
+    lines = [line.strip("│| ") for line in box.splitlines() if line.startswith(("│", "|"))]
+    rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")]
+    complaint = " ".join(" ".join(lines[: rules[0] if rules else None]).split())
+    hint = " ".join(lines[rules[-1] + 1 :]) if rules else ""
+    return f"{complaint}; {hint}" if hint else complaint

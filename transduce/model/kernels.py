@@ -95,7 +95,9 @@ def _block_mask(q_segments: Tensor, k_segments: Tensor, element: Any, lower_tria
     """
     q_first, q_last = _block_ranges(q_segments)
     k_first, k_last = _block_ranges(k_segments)
-    meet = (q_first[:, :, None] <= k_last[:, None, :]) & (k_first[:, None, :] <= q_last[:, :, None])  # (B, Q/128, K/128)
+    meet = (q_first[:, :, None] <= k_last[:, None, :]) & (
+        k_first[:, None, :] <= q_last[:, :, None]
+    )  # (B, Q/128, K/128)
     if lower_triangle:
         meet = meet & torch.ones_like(meet[0], dtype=torch.bool).tril()
     count = meet.sum(-1, dtype=torch.int32).unsqueeze(1)  # (B, 1, Q/128)

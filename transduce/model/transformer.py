@@ -143,12 +143,16 @@ class Transformer(nn.Module):
     def _check(self, tokens: Tokens, vocab_size: int) -> None:
         """Refuse what would be read as something else. Only on the CPU: on a GPU it would wait for every batch."""
         if tokens.ids.numel() == 0:
-            raise InputError(f"found tokens of shape {tuple(tokens.ids.shape)}; expected at least one sequence and token")
+            raise InputError(
+                f"found tokens of shape {tuple(tokens.ids.shape)}; expected at least one sequence and token"
+            )
         if tokens.ids.is_cuda or torch.compiler.is_compiling():
             return
         low, high = int(tokens.ids.min()), int(tokens.ids.max())
         if low < 0 or high >= vocab_size:
-            raise InputError(f"found token ids from {low} to {high}; vocab_size {vocab_size} allows 0 to {vocab_size - 1}")
+            raise InputError(
+                f"found token ids from {low} to {high}; vocab_size {vocab_size} allows 0 to {vocab_size - 1}"
+            )
         longest, limit = int(tokens.positions.max()) + 1, self.config.max_positions
         if self.config.positions == "learned" and longest > limit:
             raise InputError(f"found a sequence of {longest} tokens; learned positions end at max_positions = {limit}")
