@@ -102,7 +102,7 @@ def test_a_wrong_recipe_file_says_why(tmp_path, content, message):
 
 
 def test_a_recipe_that_is_nowhere_is_refused():
-    with pytest.raises(ConfigError, match="'bas' is neither a .toml file nor a preset; known: base, big"):
+    with pytest.raises(ConfigError, match=r"'bas' is neither a \.toml file nor a preset; known: base, big"):
         load_recipe("bas")
     with pytest.raises(ConfigError, match=r"none.toml does not exist; expected a recipe"):
         load_recipe("none.toml")

@@ -71,6 +71,7 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
     with torch.device("meta"):
         model = Transformer(config)
     flops = count_flops(config)
+    tokens = recipe.training.tokens_per_step * recipe.training.steps
     lines = [f"Transformer  {count_parameters(config):,} parameters", *_tree(model, "")]
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
@@ -78,7 +79,7 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
     rows = {
         f"FLOPs, source + target token, sentences of {SENTENCE}": f"{flops.forward / 1e6:,.0f} M to translate, "
         f"{flops.training / 1e6:,.0f} M to train",
-        "FLOPs of the whole training": f"{flops.training * recipe.training.tokens_per_step * recipe.training.steps:.2g}",
+        "FLOPs of the whole training": f"{flops.training * tokens:.2g}",
         f"Memory to train on {batch_tokens:,} + {batch_tokens:,} tokens": _mib(training_memory(config, batch_tokens)),
         f"Memory to decode {batch_sentences} sentences, beam {recipe.search.beam_size}": _mib(
             decoding_memory(config, batch_sentences, recipe.search.beam_size)

@@ -110,7 +110,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(items, list):
             raise ConfigError(f"{where} is {value!r}; expected a list")
         return tuple(_convert(item, options[0], f"{where}[{index}]") for index, item in enumerate(items))
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {value!r}; expected a table of settings")
         hints = typing.get_type_hints(hint)

@@ -52,7 +52,7 @@ def choose(config: ModelConfig, queries: Tensor, keys: Tensor) -> Kernel:
 
 
 def build_mask(kernel: Kernel, queries: Places, keys: Places, *, causal: bool, r: int | None = None) -> Mask:
-    """Attention is allowed inside a sentence; if causal, to keys that are not later; if r is set (§4), to neighbours."""
+    """Attention is allowed inside a sentence; if causal, to keys that are not later; with r (§4), to neighbours."""
 
     def allowed(q_segment: Tensor, k_segment: Tensor, q_position: Tensor, k_position: Tensor) -> Tensor:
         inside = q_segment == k_segment
@@ -77,7 +77,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) -> 
     """Equation 1 by the kernel of the mask:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v)."""
     if isinstance(mask.allowed, BlockMask):
         flex = _compiled_flex() if q.is_cuda else flex_attention
-        return flex(q, k, v, block_mask=mask.allowed)  # type: ignore[return-value]
+        output: Tensor = flex(q, k, v, block_mask=mask.allowed)
+        return output
     if mask.kernel == "written-out":
         return attention(q, k, v, mask.allowed, p_drop)
     return F.scaled_dot_product_attention(q, k, v, mask.allowed, p_drop)
@@ -110,5 +111,5 @@ def _block_ranges(segments: Tensor) -> tuple[Tensor, Tensor]:
     """The first and last segment of each block:  (B, T) -> two of (B, ceil(T / 128))."""
     missing = -segments.size(1) % BLOCK
     padded = F.pad(segments, (0, missing), value=torch.iinfo(segments.dtype).max)
-    blocks = padded.unflatten(1, (-1, BLOCK))
+    blocks = padded.view(padded.size(0), -1, BLOCK)
     return blocks[..., 0], blocks.amax(-1)

@@ -30,7 +30,7 @@ class Residual(nn.Module):
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """The sum with the sub-layer's output."""
         total = x + self.dropout(output)
-        return self.norm(total) if self.post else total
+        return self.norm(total) if self.post else total  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):

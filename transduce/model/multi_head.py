@@ -57,4 +57,4 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, Q, d_model)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.h, -1)).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)
+        return x.view(*x.shape[:2], self.h, -1).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)

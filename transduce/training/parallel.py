@@ -66,7 +66,8 @@ def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World)
     precision = MixedPrecisionPolicy()
     for layer in (*model.encoder, *model.decoder):
         fully_shard(layer, mp_policy=precision)
-    return fully_shard(root, mp_policy=precision)
+    fully_shard(root, mp_policy=precision)
+    return root
 
 
 @contextmanager
