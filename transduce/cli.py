@@ -105,9 +105,9 @@ def _parse(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 def _one_line(box: str) -> str:
-    """The text inside the parser's box, up to its first rule, and its last hint."""
-    lines = [line.strip("│| ") for line in box.splitlines() if line.startswith(("│", "|"))]
-    rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")]
-    complaint = " ".join(" ".join(lines[: rules[0] if rules else None]).split())
-    hint = " ".join(lines[rules[-1] + 1 :]) if rules else ""
-    return f"{complaint}; {hint}" if hint else complaint
+    """The first and the last section of the parser's message, which it draws in a box under a title."""
+    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
+    text = "\n".join("" if not line.strip("─-╰╯") else line for line in lines)
+    sections = [" ".join(section.split()) for section in text.split("\n\n")]
+    sections = [section for section in sections if section]
+    return "; ".join(sections[:1] + sections[1:][-1:])
