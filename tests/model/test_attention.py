@@ -8,9 +8,10 @@ import torch
 
 from tests.model.conftest import build
 from transduce.model import PADDING_SEGMENT, Tokens, attention, attention_weights
-from transduce.model.kernels import Places, attend, build_mask
+from transduce.model.kernels import Places, attend, build_mask, choose
 
-KERNELS = ["sdpa", pytest.param("flex", marks=pytest.mark.filterwarnings("ignore:flex_attention called without"))]
+WITHOUT_COMPILING = pytest.mark.filterwarnings("ignore:flex_attention called without")
+KERNELS = ["written-out", "sdpa", pytest.param("flex", marks=WITHOUT_COMPILING)]
 PACKED = Tokens.packed([[[1] * 5, [1] * 3, [1] * 9], [[1] * 11, [1] * 2]], pad=30)
 PADDED = Tokens.padded([[1] * 5, [1] * 3, [1] * 17, [1] * 1], pad=30)
 
@@ -66,32 +67,38 @@ def test_a_neighbourhood_of_size_r_is_centred_on_the_query(r, reach):
 def test_every_kernel_equals_equation_1(kernel, tokens, causal, r):
     places = Places(tokens.segments, tokens.positions)
     inputs = [heads(tokens.ids.size(0), tokens.ids.size(1), size, seed) for seed, size in enumerate((8, 8, 4))]
-    masks = {name: build_mask(name, places, places, causal=causal, r=r) for name in ("written-out", kernel)}
-    assert torch.allclose(attend(*inputs, masks[kernel]), attend(*inputs, masks["written-out"]))
+    mask = build_mask(kernel, places, places, causal=causal, r=r)
+    allowed = build_mask("written-out", places, places, causal=causal, r=r).allowed
+    assert torch.allclose(attend(*inputs, mask), attention(*inputs, allowed))
     if kernel == "flex":
         return  # its gradient is for CUDA alone: tests/gpu
     for tensor in inputs:
         tensor.requires_grad_()
-    gradients = [torch.autograd.grad(attend(*inputs, mask).square().sum(), inputs) for mask in masks.values()]
+    outputs = (attend(*inputs, mask), attention(*inputs, allowed))
+    gradients = [torch.autograd.grad(output.square().sum(), inputs) for output in outputs]
     for ours, expected in zip(*gradients, strict=True):
         assert torch.allclose(ours, expected)
 
 
+@pytest.mark.parametrize("start", [0, 256], ids=["whole", "chunk"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_blocks_of_the_flex_mask_hold_every_pair_that_may_attend(causal):
+def test_blocks_of_the_flex_mask_hold_every_pair_that_may_attend(causal, start):
     sentences = [[1] * n for n in (100, 60, 30, 128, 7, 7, 90)]
     tokens = Tokens.packed([sentences, sentences[3:]], pad=30, width=500)
-    places = Places(tokens.segments, tokens.positions)
-    allowed = build_mask("written-out", places, places, causal=causal).allowed
-    blocks = build_mask("flex", places, places, causal=causal).allowed.to_dense()
-    allowed = allowed & (tokens.segments != PADDING_SEGMENT)[:, None, :, None]
-    needed = torch.nn.functional.pad(allowed, (0, 12, 0, 12)).unflatten(2, (4, 128)).unflatten(4, (4, 128))
+    keys = Places(tokens.segments, tokens.positions)
+    queries = Places(tokens.segments[:, start:], tokens.positions[:, start:]) if start else keys
+    allowed = build_mask("written-out", queries, keys, causal=causal).allowed
+    blocks = build_mask("flex", queries, keys, causal=causal).allowed.to_dense()
+    allowed = allowed & (queries.segments != PADDING_SEGMENT)[:, None, :, None]
+    needed = torch.nn.functional.pad(allowed, (0, 12, 0, 12)).unflatten(2, (-1, 128)).unflatten(4, (-1, 128))
     needed = needed.any(-1).any(3)
-    assert bool((blocks[:, :, :4, :4].bool() >= needed).all())
+    assert bool((blocks.bool() >= needed).all())
     assert blocks.sum() < blocks.numel()  # and not simply all blocks
 
 
 def test_a_kernel_can_be_forced_and_changes_nothing(pair):
+    for kernel in ("written-out", "sdpa", "flex"):
+        assert choose(build(kernel=kernel).config, pair[1].ids, pair[0].ids) == kernel
     logits = [build(kernel=kernel)(*pair) for kernel in ("written-out", "sdpa", "auto")]
     assert torch.allclose(logits[0], logits[1])
     assert torch.allclose(logits[0], logits[2])
@@ -105,9 +112,10 @@ def test_attention_dropout_acts_only_in_training(pair):
         assert not torch.equal(model(*pair), model(*pair))
 
 
-def test_rows_of_padding_never_become_nan(pair):
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa"])
+def test_rows_of_padding_never_become_nan(kernel, pair):
     source, target = pair
-    model = build()
+    model = build(kernel=kernel)
     lonely = replace(target, segments=torch.full_like(target.segments, 77))  # nobody in the source to attend to
     logits = model(source, lonely)
     assert torch.isfinite(logits).all()
