@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.model.conftest import build
-from transduce.model import PADDING_SEGMENT, Tokens, attention, attention_weights
+from transduce.config import ModelConfig
+from transduce.model import PADDING_SEGMENT, Tokens, attention, attention_weights, kernels
 from transduce.model.kernels import Places, attend, build_mask, choose
 
 WITHOUT_COMPILING = pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -94,11 +96,38 @@ def test_blocks_of_the_flex_mask_hold_every_pair_that_may_attend(causal, start):
     needed = needed.any(-1).any(3)
     assert bool((blocks.bool() >= needed).all())
     assert blocks.sum() < blocks.numel()  # and not simply all blocks
+    if causal and not start:
+        assert torch.equal(blocks, blocks.tril())
 
 
-def test_a_kernel_can_be_forced_and_changes_nothing(pair):
-    for kernel in ("written-out", "sdpa", "flex"):
-        assert choose(build(kernel=kernel).config, pair[1].ids, pair[0].ids) == kernel
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa", "flex"])
+def test_the_kernel_that_is_named_is_the_one_that_runs(kernel, monkeypatch):
+    monkeypatch.setattr(kernels, "attention", lambda *_: "written-out")
+    monkeypatch.setattr(kernels, "flex_attention", lambda *_, **__: "flex")
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_: "sdpa")
+    places = Places(PACKED.segments, PACKED.positions)
+    mask = build_mask(choose(ModelConfig(kernel=kernel), PACKED.ids, PACKED.ids), places, places, causal=True)
+    assert attend(*[heads(2, 17, 4, 0)] * 3, mask) == kernel
+
+
+@pytest.mark.parametrize(
+    ("cuda", "lengths", "settings", "expected"),
+    [
+        (True, (128, 128), {}, "flex"),
+        (True, (127, 500), {}, "sdpa"),  # shorter than a block
+        (True, (500, 127), {}, "sdpa"),
+        (True, (128, 128), {"d_v": 48}, "sdpa"),  # a size that the fused kernel does not take
+        (True, (128, 128), {"d_k": 8}, "sdpa"),
+        (True, (128, 128), {"p_drop_attention": 0.1}, "sdpa"),
+        (False, (128, 128), {}, "sdpa"),
+    ],
+)
+def test_flex_is_chosen_on_cuda_where_it_can_and_pays(cuda, lengths, settings, expected):
+    queries, keys = (SimpleNamespace(is_cuda=cuda, size=(1, length).__getitem__) for length in lengths)
+    assert choose(ModelConfig(**settings), queries, keys) == expected
+
+
+def test_a_kernel_changes_nothing(pair):
     logits = [build(kernel=kernel)(*pair) for kernel in ("written-out", "sdpa", "auto")]
     assert torch.allclose(logits[0], logits[1])
     assert torch.allclose(logits[0], logits[2])

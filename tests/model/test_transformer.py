@@ -39,6 +39,13 @@ def test_packing_changes_nothing(model):
     assert torch.allclose(packed[1, : len(TARGETS[3])], alone[3])
 
 
+def test_half_precision_changes_little(model, pair):
+    exact = model(*pair)
+    half = model.bfloat16()(*pair)
+    assert half.dtype == torch.bfloat16
+    assert (half - exact).abs().mean() < 0.05 * exact.abs().mean()
+
+
 def test_future_never_leaks(model):
     pad = model.config.pad
     source = Tokens.padded(SOURCES[1:2], pad)
