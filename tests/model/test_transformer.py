@@ -159,8 +159,8 @@ def test_tokens_move_to_a_device_whole():
 def test_a_target_starts_from_the_zero_vector():
     tokens = Tokens.packed([[[4, 5, 0], [6, 0]]], pad=9, width=7)
     assert tokens.shifted_right(9).ids.tolist() == [[9, 4, 5, 9, 6, 9, 9]]
-    embedding = build().target_embedding
-    assert (embedding(torch.tensor([embedding.pad])) == 0).all()
+    model = build()
+    assert (model.target_embedding(torch.tensor([model.config.pad])) == 0).all()
 
 
 def test_gradients_are_right():
