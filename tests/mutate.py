@@ -11,8 +11,9 @@ import io
 import multiprocessing
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 from tempfile import TemporaryDirectory
@@ -21,8 +22,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 AT_A_TIME = 2
-# A fault takes a second and not five: its process is forked from one that has imported this, without slow plugins.
-IMPORTS = ["pytest", "torch", "torch.distributed.fsdp", "torch.nn.attention.flex_attention"]
+# A fault takes a second and not five: its process is forked from one that has imported this, and has no plugins.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["pytest", "torch", "torch.distributed.fsdp", "torch.nn.attention.flex_attention"])
 OPTIONS = ["-x", "--assert=plain", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
 
 
@@ -66,8 +68,8 @@ class FirstFailure:
             self.test = self.test or report.nodeid.removeprefix("tests/")
 
 
-def run_test(test: str, fault: Fault | None = None) -> str:
-    """Run a test on a copy of the package with this fault: the first that fails, or nothing if all pass."""
+def run_test(answer: Connection, test: str, fault: Fault | None) -> None:
+    """Run a test on a copy of the package with this fault; answer with the first that fails, or nothing if all pass."""
     seen, output = FirstFailure(), io.StringIO()
     with TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(output):
         for name in ("transduce", "tests"):
@@ -76,9 +78,23 @@ def run_test(test: str, fault: Fault | None = None) -> str:
         if fault is not None:
             Path(fault.file).write_text(fault.planted(Path(fault.file).read_text("utf-8")), encoding="utf-8")
         status = pytest.main([*OPTIONS, test], plugins=[seen])
-    if status != (pytest.ExitCode.TESTS_FAILED if seen.test else pytest.ExitCode.OK):  # no test ran
-        raise RuntimeError(f"{fault.name if fault else 'no fault'}: {test} cannot run\n{output.getvalue()}")
-    return seen.test
+    if status != (pytest.ExitCode.TESTS_FAILED if seen.test else pytest.ExitCode.OK):
+        raise SystemExit(output.getvalue())  # no test ran
+    answer.send(seen.test)
+
+
+def first_failure(test: str, fault: Fault | None = None) -> str:
+    """`run_test` in a process of its own."""
+    result, answer = SERVER.Pipe(duplex=False)
+    process = SERVER.Process(target=run_test, args=(answer, test, fault))
+    process.start()
+    answer.close()
+    try:
+        return result.recv()
+    except EOFError:
+        raise SystemExit(f"{test} cannot run with the fault: {fault.name if fault else 'none'}") from None
+    finally:
+        process.join()
 
 
 def main(words: str = "") -> int:
@@ -89,14 +105,12 @@ def main(words: str = "") -> int:
     for fault in faults:
         fault.planted((ROOT / fault.file).read_text("utf-8"))
     start, survivors = time.monotonic(), []
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(IMPORTS)
-    with ProcessPoolExecutor(AT_A_TIME, server, max_tasks_per_child=1) as pool:
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
         tests = list(dict.fromkeys(fault.test for fault in faults))
-        if broken := [test for test in pool.map(run_test, tests) if test]:
+        if broken := [test for test in pool.map(first_failure, tests) if test]:
             print("fail without any fault:", *broken, sep="\n")
             return 1
-        caught_by = pool.map(run_test, [fault.test for fault in faults], faults)
+        caught_by = pool.map(first_failure, [fault.test for fault in faults], faults)
         for fault, test in zip(faults, caught_by, strict=True):
             print(f"{fault.name:<52} {test or 'SURVIVED ' + fault.test}", flush=True)
             survivors += [] if test else [fault.name]

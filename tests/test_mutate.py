@@ -1,7 +1,5 @@
 """`make mutate`: a table that fits the code, and an answer to be trusted."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from tests import mutate
@@ -33,7 +31,6 @@ def test_a_fault_that_no_longer_fits_is_an_error(text):
     ids=["caught", "survivor", "broken without"],
 )
 def test_a_survivor_fails_the_run(first_failure, status, message, monkeypatch, capsys):
-    monkeypatch.setattr(mutate, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-    monkeypatch.setattr(mutate, "run_test", first_failure)
+    monkeypatch.setattr(mutate, "first_failure", first_failure)
     assert mutate.main("causal") == status
     assert message in capsys.readouterr().out
