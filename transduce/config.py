@@ -13,7 +13,7 @@ from transduce.errors import ConfigError
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
-Kernel = Literal["auto", "written-out", "sdpa", "flex"]
+Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -76,8 +76,8 @@ class ModelConfig:
             'sharing = "three-way" needs one vocabulary: use "two-way" or "none"',
         )
         _refuse_unless(
-            self.kernel != "flex" or self.p_drop_attention == 0,
-            f'model.kernel "flex" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
+            self.kernel != "varlen" or self.p_drop_attention == 0,
+            f'model.kernel "varlen" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
             'use kernel = "auto" or "sdpa"',
         )
         _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")

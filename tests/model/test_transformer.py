@@ -181,9 +181,11 @@ def test_embeddings_are_scaled_by_the_root_of_d_model():
 
 def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(monkeypatch):
     """With everything dropped, embeddings vanish and every residual connection passes its input on unchanged."""
-    model = build(p_drop=0.9, norm_order="pre")
+    model = build(p_drop=0.9, norm_order="pre").train()
     places = []
-    monkeypatch.setattr(F, "dropout", lambda x, p, training, inplace=False: places.append((p, x.shape)) or x * 0)
+    monkeypatch.setattr(
+        F, "dropout", lambda x, p=0.5, training=True, inplace=False: places.append((p, x.shape)) or x * 0
+    )
     x = torch.randn(1, 3, 24, dtype=torch.float64)
     residual = model.encoder[0].self_attention_residual
     assert torch.equal(residual.after(x, torch.randn_like(x)), x)

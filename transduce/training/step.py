@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from transduce.config import Recipe
 from transduce.model import Tokens, Transformer
-from transduce.training.loss import smoothed_loss
+from transduce.training.loss import projected_loss
 from transduce.training.optimiser import set_learning_rate
 from transduce.training.parallel import World, gradients_shared
 from transduce.training.schedule import learning_rate
@@ -29,8 +29,9 @@ class Learner(nn.Module):
 
     def forward(self, source: Tokens, target: Tokens) -> Tensor:
         """(B, S), (B, T) -> the smoothed loss and the negative log-likelihood, summed: (2,)."""
-        logits = self.model(source, target.shifted_right(self.model.config.pad))
-        return torch.stack(smoothed_loss(logits, target.ids, self.eps_ls))
+        state = self.model.encode(source)
+        hidden, _ = self.model.decode_hidden(target.shifted_right(self.model.config.pad), state)
+        return projected_loss(self.model, hidden, target.ids, self.eps_ls)
 
 
 @dataclass(frozen=True)
