@@ -280,6 +280,12 @@ def test_a_run_stands_for_its_best_bundle(save, tmp_path):
     assert find_bundle(tmp_path / "absent") == tmp_path / "absent"  # which load_bundle then refuses
 
 
+def test_a_bundle_is_found_between_the_renames_of_its_replacement(save):
+    path = save("run/best")
+    path.rename(path.with_name(".best.replaced"))
+    assert load_bundle(find_bundle(path.parent)).scores == SCORES
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.battery)])
 def test_killed_at_any_point_of_a_replacement_a_bundle_is_there(save, tmp_path, monkeypatch, stride):

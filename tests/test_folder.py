@@ -32,7 +32,12 @@ def test_every_type_of_tensor_is_read_back_by_the_library(tmp_path):
     whole = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
     wanted = {f"float{n}": torch.randn(3, 5).to(dtype) for n, dtype in enumerate(floats)}
     wanted |= {f"whole{n}": torch.randint(0, 2, (7,)).to(dtype) for n, dtype in enumerate(whole)}
-    wanted |= {"scalar": torch.tensor(2.5), "none": torch.zeros(0, 4), "turned": torch.randn(4, 6).t()}
+    wanted |= {
+        "scalar": torch.tensor(2.5),
+        "none": torch.zeros(0, 4),
+        "turned": torch.randn(4, 6).t(),
+        "spread": torch.randn(9)[::2],
+    }
     wanted |= {"with gradient": torch.randn(2, requires_grad=True), 'ä "quoted"': torch.randn(1)}
     content = b"".join(bytes(chunk) for chunk in file_chunks(wanted))
     assert len(content) == file_size(wanted)
@@ -42,6 +47,8 @@ def test_every_type_of_tensor_is_read_back_by_the_library(tmp_path):
     for name, tensor in wanted.items():
         assert found[name].dtype == tensor.dtype
         assert torch.equal(found[name], tensor.detach()), name
+        raw = bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist())
+        assert content.index(raw, 8 + int.from_bytes(content[:8], "little")) % tensor.element_size() == 0  # aligned
 
 
 def test_a_large_tensor_comes_in_chunks(monkeypatch):

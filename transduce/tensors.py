@@ -32,7 +32,7 @@ def file_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     on_cuda = any(tensor.is_cuda for tensor in tensors.values())
     staging = torch.empty(CHUNK if on_cuda else 0, dtype=torch.uint8, pin_memory=on_cuda)
     for _, tensor in _in_file_order(tensors):
-        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        flat = tensor.contiguous().reshape(-1).view(torch.uint8)
         for start in range(0, len(flat), CHUNK):
             part = flat[start : start + CHUNK]
             here = staging[: len(part)].copy_(part) if part.is_cuda else part.cpu()
