@@ -5,7 +5,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ class History:
     rows: tuple  # one (sentence, tokens said) for each row
 
     def select(self, rows):
-        return History(tuple(self.rows[row] for row in torch.arange(len(self.rows))[rows].tolist()))
+        return History(tuple(self.rows[row] for row in rows.tolist()))
 
 
 def start(sentences):
@@ -43,17 +43,20 @@ def step_of(model, counter=None):
         assert EOS not in tokens.tolist()  # nothing ever follows the end
         if counter is not None:
             counter.extend(sentence for sentence, _ in state.rows)
-        rows = tuple((sentence, (*said, token)) for (sentence, said), token in zip(state.rows, tokens.tolist()))
-        return torch.tensor([model(sentence, said[1:]) for sentence, said in rows]), History(rows)
+        rows = tuple(
+            (sentence, (*said, token)) for (sentence, said), token in zip(state.rows, tokens.tolist(), strict=True)
+        )
+        log_probs = torch.tensor([model(sentence, said[1:]) for sentence, said in rows], device=tokens.device)
+        return log_probs, History(rows)
 
     return step
 
 
-@lru_cache
+@cache
 def random_model(seed, V, ties=False):
     """Log-probabilities drawn anew for each history; with ties, from four values that add without rounding."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def model(sentence, said):
         chance = random.Random(f"{seed} {sentence} {said}")
         if ties:
@@ -259,6 +262,36 @@ def test_refilled_places_find_what_a_fresh_search_finds():
     assert [found[sentence] for sentence in range(20)] == run(model, limits, V, config)
 
 
+@pytest.mark.parametrize("config", VARIANTS)
+def test_a_step_keeps_its_shapes_and_never_looks_at_a_value(config):
+    beams = begin([5, 3], 1999, config, device="meta")  # tensors without values
+    log_probs = torch.empty(2 * config.width, 2000, device="meta")
+    moved, rows, tokens = advance(beams, log_probs, config)
+    assert rows.shape == tokens.shape == (2 * config.width,)
+    shapes = [[(t.shape, t.dtype) for t in vars(b.live).values()] for b in (beams, moved)]
+    assert shapes[0] == shapes[1]
+    assert [t.shape for t in vars(moved.ended).values()] == [t.shape for t in vars(beams.ended).values()]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("config", VARIANTS)
+def test_a_gpu_and_a_replayed_graph_find_what_the_cpu_finds(config):
+    V, limits = 2000, [9, 4, 6, 0, 12]
+    model = random_model(13, V, ties=True)
+    assert run(model, limits, V, config, device="cuda") == run(model, limits, V, config)
+
+    beams = begin(limits, V - 1, config, device="cuda")
+    log_probs = torch.randn(5 * config.width, V, device="cuda").log_softmax(-1)
+    expected = advance(beams, log_probs, config)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+        captured = advance(beams, log_probs, config)
+    graph.replay()
+    assert captured[1].equal(expected[1])
+    assert captured[2].equal(expected[2])
+    assert captured[0].live.score.equal(expected[0].live.score)
+
+
 def test_padding_is_never_said_and_lengths_are_held():
     loves_padding = random_model(1, 5)
 
@@ -295,7 +328,9 @@ def test_samples_repeat_with_their_seed_and_follow_the_distribution():
     assert shares(replace(sampling, top_k=2)) == pytest.approx([0, 0.625, 0.375], abs=0.03)
     assert shares(replace(sampling, top_p=0.79)) == pytest.approx([0, 0.625, 0.375], abs=0.03)
     assert shares(replace(sampling, top_p=0.81)) == pytest.approx([0.2, 0.5, 0.3], abs=0.03)
-    assert shares(replace(sampling, temperature=0.5)) == pytest.approx([0.04 / 0.38, 0.25 / 0.38, 0.09 / 0.38], abs=0.03)
+    assert shares(replace(sampling, temperature=0.5)) == pytest.approx(
+        [0.04 / 0.38, 0.25 / 0.38, 0.09 / 0.38], abs=0.03
+    )
 
 
 def test_several_samples_of_a_sentence_are_independent_and_their_seed_comes_from_its_tokens():
@@ -356,10 +391,17 @@ def test_the_best_tokens_are_those_of_a_stable_sort(V, levels):
     draw = torch.Generator().manual_seed(V + levels)
     log_probs = -torch.randint(levels, (5, V), generator=draw).float() / 7
     log_probs[0] = -torch.inf
+    log_probs[1, -1] = 0.0  # a best one at the very end, behind which the last block is cut short
     values, ids = best_tokens(log_probs, 7)
     expected = log_probs.sort(dim=1, descending=True, stable=True)
     assert values.equal(expected.values[:, :7])
     assert ids[1:].equal(expected.indices[1:, :7])
+
+
+def test_a_log_probability_rounded_above_zero_cannot_raise_a_score():
+    for (hypothesis,) in run(lambda *_: [-0.1, 1e-3, -1e-3, -5.0], [4] * 3, 4, SearchConfig(beam_size=2, min_length=1)):
+        assert max(hypothesis.token_log_probs) == 0.0
+        assert hypothesis.score <= 0.0
 
 
 def test_an_empty_batch_an_empty_sentence_and_a_limit_of_nothing():

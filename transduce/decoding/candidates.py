@@ -38,7 +38,7 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _largest(values: Tensor, ids: Tensor, count: int) -> Tensor:
     """The ids (R, count) of the largest values (R, n). One integer orders by value, then by smaller id: no two tie."""
-    bits = values.contiguous().view(torch.int32)
+    bits = (values + 0.0).view(torch.int32)  # the sum is no -0.0
     ascending = bits ^ ((bits >> 31) & _LARGE)  # read as integers, negative floats go down: turn them round
     keys = (ascending.long() << 32) | (_LARGE - ids)
     return _LARGE - (keys.topk(count, dim=-1).values & _LARGE)
