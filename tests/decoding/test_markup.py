@@ -12,8 +12,10 @@ from transduce.decoding.placement import words
 
 WORDS = st.sampled_from(["house", "Ärger", "12", "x", "世", "界", "مرحبا", "हिन्दी", ",", ".", "(", "😀", "X7", "q"])
 PLACEHOLDERS = st.sampled_from(
-    "%s %d %1$s %(n)s {name} {} {0:.2f} {{y}} ${v} https://a.example/b_(c)?d=e#f www.example.org jane.doe+x@example.com "
-    "&nbsp; &#8217;".split()
+    [
+        *("%s", "%d", "%1$s", "%(n)s", "{name}", "{}", "{0:.2f}", "{{ y }}", "${v}", "&nbsp;", "&#8217;"),
+        *("https://a.example/b_(c)?d=e#f", "www.example.org", "jane.doe+x@example.com"),
+    ]
 )
 SPACE = st.sampled_from(["", " ", "  "])
 LEAVES = st.one_of(WORDS, PLACEHOLDERS, st.sampled_from(["<br/>", "<img src='a.png'>", "<!-- note -->"]))
