@@ -186,15 +186,64 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """How a translation is looked for (§6.1)."""
+    """How a translation is looked for (§6.1). Lengths count tokens before the end-of-sentence."""
 
-    beam_size: int = 4
+    beam_size: int = 4  # 1: greedy
     alpha: float = 0.6  # length penalty: log P / ((5 + length) / 6)^alpha
     max_extra: int = 50  # output is at most this much longer than the input
+    patience: float = 1.0  # a search is over when patience x beam_size hypotheses have ended; inf: when none can win
+    n_best: int = 1  # hypotheses returned
+    min_length: int = 0
+    max_length: int | None = None  # None: only max_extra limits
+    no_repeat_ngram: int = 0  # no n-gram of this size stands twice in an output; 0: off
+    max_repeats: int = 0  # no block of tokens, of whatever size, stands more often than this in a row; 0: off
+    forbid_unk: bool = False
+    temperature: float = 0.0  # 0: beam search; above: n_best independent samples of P^(1/temperature)
+    top_k: int = 0  # sample from the k most probable tokens; 0: from all
+    top_p: float = 1.0  # sample from the fewest tokens that hold this much probability
+    seed: int = 1
 
     def __post_init__(self) -> None:
-        _refuse_unless(self.beam_size >= 1, f"search.beam_size is {self.beam_size}; it must be at least 1")
-        _refuse_unless(self.max_extra >= 0, f"search.max_extra is {self.max_extra}; it must be at least 0")
+        for name, minimum in (("beam_size", 1), ("n_best", 1), ("max_extra", 0), ("min_length", 0), ("max_length", 1)):
+            value = getattr(self, name)
+            _refuse_unless(
+                value is None or value >= minimum, f"search.{name} is {value}; it must be at least {minimum}"
+            )
+        for name in ("no_repeat_ngram", "max_repeats", "top_k", "seed"):
+            value = getattr(self, name)
+            _refuse_unless(value >= 0, f"search.{name} is {value}; it must be at least 0")
+        _refuse_unless(
+            0 <= self.alpha < float("inf"),
+            f"search.alpha is {self.alpha}; expected 0 (no length penalty) or more, such as the paper's 0.6",
+        )
+        _refuse_unless(
+            self.max_length is None or self.min_length <= self.max_length,
+            f"search.min_length is {self.min_length}, above search.max_length {self.max_length}; lower it",
+        )
+        _refuse_unless(
+            0 <= self.temperature < float("inf"),
+            f"search.temperature is {self.temperature}; expected 0 (beam search) or more, such as 1.0 (sampling)",
+        )
+        _refuse_unless(0 < self.top_p <= 1, f"search.top_p is {self.top_p}; a share of probability lies in (0, 1]")
+        _refuse_unless(
+            self.temperature > 0 or (self.top_k == 0 and self.top_p == 1),
+            "search.top_k and search.top_p are for sampling, but search.temperature is 0; set it to 1.0 to sample",
+        )
+        _refuse_unless(
+            self.temperature > 0 or self.n_best <= min(self.beam_size, self.patience * self.beam_size),
+            f"search.n_best is {self.n_best}, but a beam of {self.beam_size} with patience {self.patience} "
+            "may end with fewer hypotheses; raise search.beam_size",
+        )
+
+    @property
+    def width(self) -> int:
+        """Hypotheses that live side by side: the beam, or the samples."""
+        return self.n_best if self.temperature > 0 else self.beam_size
+
+    def limit(self, source_length: int) -> int:
+        """The most tokens that may stand before the end-of-sentence, for a source of so many."""
+        longest = source_length + self.max_extra
+        return max(self.min_length, longest if self.max_length is None else min(longest, self.max_length))
 
 
 @dataclass(frozen=True, kw_only=True)
