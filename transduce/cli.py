@@ -8,6 +8,7 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -39,7 +40,21 @@ def describe(
     print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"describe": describe}
+def watch(run: Positional[Path], *, once: bool = False) -> None:
+    """Show a training run in the terminal while it goes on: loss, BLEU, speed, time left.
+
+    Example: transduce watch runs/base
+
+    Args:
+        run: The folder that transduce train writes.
+        once: Print one frame and leave.
+    """
+    from transduce.training.watch import watch as show
+
+    show(run, once=once)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"describe": describe, "watch": watch}
 
 
 def run(arguments: Sequence[str]) -> int:
