@@ -23,7 +23,7 @@ SIZES = {"bpe": 370, "unigram": 340}
 def sentences(count, seed=0):
     """Sentences of made-up words."""
     chance = random.Random(0)
-    words = ["".join(chance.choices("aeioubdgklmnrstß", k=chance.randint(2, 7))) for _ in range(60)]
+    words = ["".join(chance.choices("aeioubdgklmnrstß", k=chance.randint(2, 7))) for _ in range(400)]
     chance = random.Random(seed + 1)
     return [" ".join(chance.choices(words, k=chance.randint(2, 12))) + "." for _ in range(count)]
 
