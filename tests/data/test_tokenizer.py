@@ -118,9 +118,9 @@ def test_a_batch_equals_its_sentences_one_by_one(tokenizer):
 
 def test_sampling_is_seeded_and_lossless(tokenizer):
     texts = [*sentences(50, seed=4), "x\u2581y"]
-    once, again = (tokenizer.encode_batch(texts, sampling=0.3, seed=7) for _ in range(2))
+    once, again = (tokenizer.encode_batch(texts, sampling=0.1, seed=7) for _ in range(2))
     assert once == again
-    assert once != tokenizer.encode_batch(texts, sampling=0.3, seed=8)
+    assert once != tokenizer.encode_batch(texts, sampling=0.1, seed=8)
     assert once != tokenizer.encode_batch(texts)
     assert tokenizer.decode_batch(once) == texts
 
