@@ -98,7 +98,8 @@ class Plan:
     def shape(self, parts: int = 1) -> tuple[int, int]:
         """Positions of the packed source and target rows: one shape for the whole run."""
         means = (tokens / self.steps_per_epoch / parts for tokens in self._tokens)
-        source, target = (up_to(1.0025 * mean + self.section.longest / 2, TILE) for mean in means)
+        unevenness = self.section.longest * (1 - 0.75 / parts)  # of dealing; more hands are harder to even out
+        source, target = (up_to(1.0025 * mean + unevenness, TILE) for mean in means)
         return source, target
 
     def _packed_shapes(self, rows: Rows, parts: int) -> tuple[Shape, Shape]:
