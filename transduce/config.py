@@ -136,12 +136,14 @@ class TokenizerConfig:
     character_coverage: float = 0.9995
     byte_fallback: bool = True
     normalise_punctuation: bool = False
-    sampling: float = 0.0  # BPE-dropout (or unigram sampling) at training time; 0: off
+    sampling: float = 0.0  # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off
+    variants: int = 8  # with sampling: segmentations of each training pair in the store; an epoch takes the next
     training_sentences: int = 1_000_000  # sampled from the corpus
 
     def __post_init__(self) -> None:
         _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
+        _refuse_unless(self.variants >= 1, f"data.tokenizer.variants is {self.variants}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +156,13 @@ class DataConfig:
     validation: tuple[CorpusConfig, ...] = ()
     test: tuple[CorpusConfig, ...] = ()
     temperature: float = 1.0  # corpora are drawn in proportion to (weight x pairs)^(1/temperature)
+    max_tokens: int = 512  # training pairs with more on a side are dropped, and counted
     clean: CleanConfig = field(default_factory=CleanConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
         _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
+        _refuse_unless(self.max_tokens >= 2, f"data.max_tokens is {self.max_tokens}; it must be at least 2")
 
 
 @dataclass(frozen=True, kw_only=True)

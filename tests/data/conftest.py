@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from transduce.config import TokenizerConfig
-from transduce.data.store import FORMAT, RaggedWriter, Store, write_manifest
+from transduce.data.store import FORMAT, Store
 from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.data.writer import RaggedWriter, write_manifest
 
 
 def made_up_sentences(count, seed=0):
@@ -45,11 +46,15 @@ def make_store(tmp_path, tiny_tokenizer):
         empty = np.zeros((0, 2), np.int64)
         for section, sizes in (("train", lengths), ("validation", empty), ("test", empty)):
             for side, name in enumerate(("source", "target")):
-                writer = RaggedWriter(folder, f"{section}.{name}", "<u2")
                 ids = chance.integers(2, tiny_tokenizer.pad, sizes[:, side].sum())
                 ids[np.cumsum(sizes[:, side]) - 1] = EOS
-                writer.extend(ids, sizes[:, side])
-                files |= writer.close()
+                with RaggedWriter(folder, f"{section}.{name}", "<u2") as writer:
+                    writer.extend(ids, sizes[:, side])
+                files |= writer.entries
+                if section != "train":
+                    with RaggedWriter(folder, f"{section}.{name}.text", "u1") as writer:
+                        pass
+                    files |= writer.entries
         sections = {
             "train": {
                 "corpora": {name: {"pairs": pairs} for name, pairs in corpora.items()},

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.batches import TILE, Batch, Layout, Shape, pack, packed_shapes, padded_shapes, up_to
+from transduce.data.chance import permutation, raw
 from transduce.data.store import Section, Store
 from transduce.errors import ConfigError, DataError
 
@@ -115,7 +116,7 @@ class Plan:
         rows = np.concatenate(
             [s.between(shard * s.drawn // self._shards, (shard + 1) * s.drawn // self._shards) for s in self._streams]
         )
-        rows = rows[_permutation(len(rows), "pairs", self._seed, shard)]
+        rows = rows[permutation(len(rows), "pairs", self._seed, shard)]
         lengths = _lengths(self.section, rows)
         if self.layout == "padded":  # §5.1: sentence pairs batched together by approximate sequence length
             order = np.argsort(lengths.max(1), kind="stable")
@@ -125,7 +126,7 @@ class Plan:
             hands = deal(lengths, self._shard_steps)
         ends = np.cumsum(np.bincount(hands, minlength=self._shard_steps))
         by_step = np.split(rows[np.argsort(hands, kind="stable")], ends[:-1])
-        return [by_step[step] for step in _permutation(self._shard_steps, "steps", self._seed, shard)]
+        return [by_step[step] for step in permutation(self._shard_steps, "steps", self._seed, shard)]
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class _Stream:
         return (number % self.section.variants) * self.section.pairs + self.corpus.start
 
     def _rotation(self, number: int) -> int:
-        return int(_chance("pass", *self.seed, number).random_raw()) % len(self.corpus)
+        return int(raw(1, "pass", *self.seed, number)[0]) % len(self.corpus)
 
     def _row_at(self, place: int, low: int, high: int) -> int:
         return low + bisect.bisect_left(range(low, high), place, key=self._before)
@@ -228,12 +229,3 @@ def _streams(section: Section, weights: Sequence[float], temperature: float, see
 
 def _lengths(section: Section, rows: Rows) -> NDArray[np.int64]:
     return np.stack([section.source.lengths(rows), section.target.lengths(rows)], axis=1)
-
-
-def _permutation(size: int, what: str, *seed: int) -> Rows:
-    return np.argsort(_chance(what, *seed).random_raw(size), kind="stable")
-
-
-def _chance(what: str, *seed: int) -> np.random.Philox:
-    """Raw numbers: unlike numpy's distributions, they are promised to stay the same."""
-    return np.random.Philox(np.random.SeedSequence([*what.encode(), *(number % 2**64 for number in seed)]))

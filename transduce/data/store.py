@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -160,37 +159,6 @@ class Store:
         return Ragged(values, offsets)
 
 
-class RaggedWriter:
-    """Appends rows to the two files of a ragged array; `close` returns what the manifest says of them."""
-
-    def __init__(self, folder: Path, name: str, dtype: str) -> None:
-        self._dtype = np.dtype(dtype)
-        self._names = (f"{name}.values", f"{name}.offsets")
-        self._files = [(folder / part).open("wb") for part in self._names]
-        self._hashes = [hashlib.sha256(), hashlib.sha256()]
-        self._end = 0
-        self._write(1, np.zeros(1, OFFSETS))
-
-    def extend(self, values: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Append rows, given one after the other."""
-        self._write(0, values.astype(self._dtype, copy=False))
-        self._write(1, (self._end + np.cumsum(lengths)).astype(OFFSETS))
-        self._end += len(values)
-
-    def close(self) -> dict[str, dict[str, Any]]:
-        """Force everything to the disk."""
-        entries = {}
-        for name, file, digest in zip(self._names, self._files, self._hashes, strict=True):
-            entries[name] = {"bytes": file.tell(), "sha256": digest.hexdigest()}
-            sync(file)
-        return entries
-
-    def _write(self, which: int, array: NDArray[Any]) -> None:
-        data = np.ascontiguousarray(array).view(np.uint8).data
-        self._files[which].write(data)
-        self._hashes[which].update(data)
-
-
 def token_type(vocab_size: int) -> str:
     """The smallest type that holds every id."""
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
@@ -201,7 +169,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         content = {key: value for key, value in manifest.items() if key != "sha256"}
-        whole = manifest.get("sha256") == _digest(content)
+        whole = manifest.get("sha256") == digest(content)
     except FileNotFoundError:
         raise DataError(f"{path} is not a token store: it has no {MANIFEST}; make one with transduce prepare") from None
     except (ValueError, AttributeError, OSError) as error:
@@ -213,37 +181,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
-    """The last file of a store: from here on it counts as whole."""
-    with (folder / MANIFEST).open("wb") as file:
-        file.write(json.dumps({**content, "sha256": _digest(content)}, indent=1, ensure_ascii=False).encode())
-        sync(file)
-    sync_folder(folder)
-
-
-def sync(file: Any) -> None:
-    """Force a written file to the disk and close it."""
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
-
-
-def sync_folder(folder: Path) -> None:
-    """Force a folder's names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def sha256(path: Path) -> str:
     """Of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Mapping[str, Any]) -> str:
+    """Of a manifest's content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
