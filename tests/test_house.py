@@ -40,9 +40,8 @@ def test_imports_point_left():
     wrong = []
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for other in imported_rooms(path):
-            if other != room and RANK[other] >= RANK[room]:
-                wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
+        others = [other for other in imported_rooms(path) if other != room and RANK[other] >= RANK[room]]
+        wrong += [f"{path.relative_to(PACKAGE)} imports {other}" for other in others]
     assert wrong == []
 
 

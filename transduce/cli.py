@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import tyro
 from tyro.conf import Positional
 
-from transduce.errors import TransduceError
+from transduce.errors import DataError, TransduceError
 
 
 def describe(
@@ -39,7 +41,50 @@ def describe(
     print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"describe": describe}
+def doctor(
+    corpus: Positional[tuple[str, ...]],
+    *,
+    test: tuple[str, ...] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
+    json: Path | None = None,
+    out: Path | None = None,
+    processes: int | None = None,
+) -> None:
+    """Say what is wrong with parallel text, and write a cleaned copy of it.
+
+    Example: transduce doctor train.en train.de --test test.en test.de --out cleaned
+
+    Args:
+        corpus: Parallel files two by two, containers (.tsv, .jsonl, .tmx, .parquet) or a recipe, then overrides such
+            as data.clean.max_words=100.
+        test: Files of validation and test sets, whose sentences may not be in the corpus.
+        source_language: Its code; by default what the files are named after.
+        target_language: Its code; by default what the files are named after.
+        json: A new file for the report as JSON.
+        out: A new folder for the cleaned corpus, with dropped.tsv beside it.
+        processes: How many work at once; by default one for each core, up to 8.
+    """
+    from rich.console import Console
+
+    from transduce.data.cleaned import refuse_existing, write_whole
+    from transduce.data.doctor import examine, from_arguments
+    from transduce.data.report import print_report, shown_progress
+
+    if json:
+        refuse_existing(json)
+    data, base = from_arguments(corpus, test, source_language, target_language)
+    with shown_progress(Console(stderr=True)) as progress:
+        workers = processes or min(len(os.sched_getaffinity(0)), 8)
+        report = examine(data, base, out=out, processes=workers, progress=progress)
+    print_report(report, Console())
+    if json:
+        write_whole(json, report.to_json())
+    if report.errors:
+        raise DataError("; ".join(report.errors))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"describe": describe, "doctor": doctor}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -105,8 +150,9 @@ def _parse(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 def _one_line(box: str) -> str:
-    """The text inside the parser's box: its lines without frame, up to the first rule."""
-    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines() if line.startswith("│")]
-    sections = "\n".join(lines).split("\n─")
-    hint = next((f"; {line}" for line in lines if line.startswith(("Available", "Perhaps", "For full"))), "")
-    return " ".join(sections[0].split()) + hint
+    """The first and the last section of the parser's message, which it draws in a box under a title."""
+    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
+    text = "\n".join("" if not line.strip("─-╰╯") else line for line in lines)
+    sections = [" ".join(section.split()) for section in text.split("\n\n")]
+    sections = [section for section in sections if section]
+    return "; ".join(sections[:1] + sections[1:][-1:])

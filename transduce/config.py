@@ -13,7 +13,7 @@ from transduce.errors import ConfigError
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
-Kernel = Literal["auto", "written-out", "sdpa", "flex", "varlen"]
+Kernel = Literal["auto", "written-out", "sdpa", "flex"]
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -76,16 +76,12 @@ class ModelConfig:
             'sharing = "three-way" needs one vocabulary: use "two-way" or "none"',
         )
         _refuse_unless(
-            self.kernel not in ("flex", "varlen") or self.p_drop_attention == 0,
-            f'model.kernel "{self.kernel}" has no attention dropout, but model.p_drop_attention is '
-            f'{self.p_drop_attention}; use kernel = "auto" or "sdpa"',
+            self.kernel != "flex" or self.p_drop_attention == 0,
+            f'model.kernel "flex" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
+            'use kernel = "auto" or "sdpa"',
         )
         _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")
         _refuse_unless(self.max_positions >= 1, f"model.max_positions is {self.max_positions}; it must be at least 1")
-        _refuse_unless(
-            self.kernel != "varlen" or (self.r is None and self.d_k == self.d_v),
-            'model.kernel "varlen" needs model.r unset and model.d_k equal to model.d_v; use kernel = "auto"',
-        )
 
     @property
     def pad(self) -> int:
@@ -118,12 +114,27 @@ class CorpusConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What `doctor` counts and `prepare` drops. A rule named in `off` neither counts nor drops."""
+    """What `doctor` counts and `prepare` drops: rules by name (`transduce.data.rules` lists them) and their bounds."""
 
-    off: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()  # rules that neither count nor drop
+    warn: tuple[str, ...] = ()  # rules that count but keep the pair
+    drop: tuple[str, ...] = ()  # rules that drop the pair although they only warn by default
+    min_letters: int = 1  # letters and digits of a side
     max_words: int = 250
-    max_ratio: float = 3.0  # longer side over shorter side, in words
+    max_characters: int = 5_000
+    max_ratio: float = 3.0  # longer side over shorter side, in words; three words more are always allowed
+    leak_words: int = 5  # from so many words on, one side equal to a test sentence is a leak; both sides always are
     language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
+
+    def __post_init__(self) -> None:
+        for name in ("min_letters", "max_words", "max_characters", "leak_words", "language_sample"):
+            value, least = getattr(self, name), int(name.startswith("max"))
+            _refuse_unless(value >= least, f"data.clean.{name} is {value}; it must be at least {least}")
+        _refuse_unless(self.max_ratio >= 1, f"data.clean.max_ratio is {self.max_ratio}; it must be at least 1")
+        _refuse_unless(
+            "wrong-language" not in self.drop or self.language_sample == 0,
+            "data.clean.drop names wrong-language, but only a sample of pairs is identified; set language_sample = 0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,25 @@
+"""§5.4: cross-entropy with label smoothing, as a sum over tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor, Tensor]:
+    """(the smoothed loss, the negative log-likelihood), each summed over the labels that are not padding.
+
+    The true class has probability 1 - eps_ls; eps_ls is spread evenly over the other classes, as in the authors'
+    code. Padding, the last id, is not a class: it has no probability and gets no gradient, so its row of the shared
+    matrix stays the zero vector.
+    logits (B, T, V), labels (B, T) -> two scalars, float32.
+    """
+    pad = logits.size(-1) - 1
+    classes = logits[..., :pad].float()
+    others = pad - 1
+    log_total = classes.logsumexp(dim=-1)
+    counts = labels != pad
+    true = classes.gather(-1, labels.long().masked_fill(~counts, 0).unsqueeze(-1)).squeeze(-1)
+    smoothed = log_total - (1 - eps_ls) * true - eps_ls / others * (classes.sum(dim=-1) - true)
+    zero = torch.zeros((), device=logits.device)
+    return torch.where(counts, smoothed, zero).sum(), torch.where(counts, log_total - true, zero).sum()
