@@ -84,7 +84,35 @@ def doctor(
         raise DataError("; ".join(report.errors))
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"describe": describe, "doctor": doctor}
+def prepare(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    out: Path | None = None,
+    workers: int = 0,
+) -> None:
+    """Make a recipe's token store: clean, learn the tokenizer, tokenise; goes on where it stopped.
+
+    Example: transduce prepare en-de.toml data.tokenizer.vocab_size=32000
+
+    Args:
+        recipe: A recipe file; the paths in it start from its folder.
+        overrides: Settings to change, such as data.max_tokens=256.
+        out: Where the store goes; en-de.toml makes en-de.store next to it.
+        workers: Processes at work; 0 for one for each core.
+    """
+    from transduce.data.prepare import default_store
+    from transduce.data.prepare import prepare as make
+    from transduce.data.summary import summary
+    from transduce.recipe import load_recipe
+
+    settings, folder = load_recipe(recipe, overrides), out or default_store(recipe)
+    say = functools.partial(print, file=sys.stderr, flush=True)
+    store = make(settings, Path(recipe).parent, folder, workers=workers, verify=True, say=say)
+    print(summary(store, settings))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"describe": describe, "doctor": doctor, "prepare": prepare}
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +19,8 @@ from transduce.errors import DataError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+_SECONDS = 10  # between lines where there is no terminal
 
 
 def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int = 0) -> Iterator[Result]:
@@ -51,11 +53,24 @@ def available_cores() -> int:
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; the function it gives takes how much more is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda more: bar.advance(task, more)
+    """A function that takes how many more are done: a bar on a terminal, a line every ten seconds elsewhere."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda more: bar.advance(task, more)
+        return
+    done, said = 0, time.monotonic()
+
+    def advance(more: int) -> None:
+        nonlocal done, said
+        done += more
+        if time.monotonic() - said > _SECONDS:
+            console.print(f"{title}: {done:,}" + (f" of {total:,}" if total else ""))
+            said = time.monotonic()
+
+    yield advance
 
 
 def _leave_interrupts_to_the_parent() -> None:
