@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -14,7 +15,7 @@ from typing import Any
 import tyro
 from tyro.conf import Positional
 
-from transduce.errors import TransduceError
+from transduce.errors import DataError, TransduceError
 
 
 def describe(
@@ -54,7 +55,83 @@ def watch(run: Positional[Path], *, once: bool = False) -> None:
     show(run, once=once)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"describe": describe, "watch": watch}
+def doctor(
+    corpus: Positional[tuple[str, ...]],
+    *,
+    test: tuple[str, ...] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
+    json: Path | None = None,
+    out: Path | None = None,
+    processes: int | None = None,
+) -> None:
+    """Say what is wrong with parallel text, and write a cleaned copy of it.
+
+    Example: transduce doctor train.en train.de --test test.en test.de --out cleaned
+
+    Args:
+        corpus: Parallel files two by two, containers (.tsv, .jsonl, .tmx, .parquet) or a recipe, then overrides such
+            as data.clean.max_words=100.
+        test: Files of validation and test sets, whose sentences may not be in the corpus.
+        source_language: Its code; by default what the files are named after.
+        target_language: Its code; by default what the files are named after.
+        json: A new file for the report as JSON.
+        out: A new folder for the cleaned corpus, with dropped.tsv beside it.
+        processes: How many work at once; by default one for each core, up to 8.
+    """
+    from rich.console import Console
+
+    from transduce.data.cleaned import refuse_existing, write_whole
+    from transduce.data.doctor import examine, from_arguments
+    from transduce.data.report import print_report, shown_progress
+
+    if json:
+        refuse_existing(json)
+    data, base = from_arguments(corpus, test, source_language, target_language)
+    with shown_progress(Console(stderr=True)) as progress:
+        workers = processes or min(len(os.sched_getaffinity(0)), 8)
+        report = examine(data, base, out=out, processes=workers, progress=progress)
+    print_report(report, Console())
+    if json:
+        write_whole(json, report.to_json())
+    if report.errors:
+        raise DataError("; ".join(report.errors))
+
+
+def prepare(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    out: Path | None = None,
+    workers: int = 0,
+) -> None:
+    """Make a recipe's token store: clean, learn the tokenizer, tokenise; goes on where it stopped.
+
+    Example: transduce prepare en-de.toml data.tokenizer.vocab_size=32000
+
+    Args:
+        recipe: A recipe file; the paths in it start from its folder.
+        overrides: Settings to change, such as data.max_tokens=256.
+        out: Where the store goes; en-de.toml makes en-de.store next to it.
+        workers: Processes at work; 0 for one for each core.
+    """
+    from transduce.data.prepare import default_store
+    from transduce.data.prepare import prepare as make
+    from transduce.data.summary import summary
+    from transduce.recipe import load_recipe
+
+    settings, folder = load_recipe(recipe, overrides), out or default_store(recipe)
+    say = functools.partial(print, file=sys.stderr, flush=True)
+    store = make(settings, Path(recipe).parent, folder, workers=workers, verify=True, say=say)
+    print(summary(store, settings))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "describe": describe,
+    "doctor": doctor,
+    "prepare": prepare,
+    "watch": watch,
+}
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -114,12 +114,27 @@ class CorpusConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What `doctor` counts and `prepare` drops. A rule named in `off` neither counts nor drops."""
+    """What `doctor` counts and `prepare` drops: rules by name (`transduce.data.rules` lists them) and their bounds."""
 
-    off: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()  # rules that neither count nor drop
+    warn: tuple[str, ...] = ()  # rules that count but keep the pair
+    drop: tuple[str, ...] = ()  # rules that drop the pair although they only warn by default
+    min_letters: int = 1  # letters and digits of a side
     max_words: int = 250
-    max_ratio: float = 3.0  # longer side over shorter side, in words
+    max_characters: int = 5_000
+    max_ratio: float = 3.0  # longer side over shorter side, in words; three words more are always allowed
+    leak_words: int = 5  # from so many words on, one side equal to a test sentence is a leak; both sides always are
     language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
+
+    def __post_init__(self) -> None:
+        for name in ("min_letters", "max_words", "max_characters", "leak_words", "language_sample"):
+            value, least = getattr(self, name), int(name.startswith("max"))
+            _refuse_unless(value >= least, f"data.clean.{name} is {value}; it must be at least {least}")
+        _refuse_unless(self.max_ratio >= 1, f"data.clean.max_ratio is {self.max_ratio}; it must be at least 1")
+        _refuse_unless(
+            "wrong-language" not in self.drop or self.language_sample == 0,
+            "data.clean.drop names wrong-language, but only a sample of pairs is identified; set language_sample = 0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +147,14 @@ class TokenizerConfig:
     character_coverage: float = 0.9995
     byte_fallback: bool = True
     normalise_punctuation: bool = False
-    sampling: float = 0.0  # BPE-dropout (or unigram sampling) at training time; 0: off
+    sampling: float = 0.0  # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off
+    variants: int = 8  # with sampling: segmentations of each training pair in the store; an epoch takes the next
     training_sentences: int = 1_000_000  # sampled from the corpus
 
     def __post_init__(self) -> None:
         _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
+        _refuse_unless(self.variants >= 1, f"data.tokenizer.variants is {self.variants}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +167,13 @@ class DataConfig:
     validation: tuple[CorpusConfig, ...] = ()
     test: tuple[CorpusConfig, ...] = ()
     temperature: float = 1.0  # corpora are drawn in proportion to (weight x pairs)^(1/temperature)
+    max_tokens: int = 512  # training pairs with more on a side are dropped, and counted
     clean: CleanConfig = field(default_factory=CleanConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
         _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
+        _refuse_unless(self.max_tokens >= 2, f"data.max_tokens is {self.max_tokens}; it must be at least 2")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,111 @@
+"""How fast raw text becomes a token store, beside line-by-line Python as fairseq's scripts do it.
+
+    python -m bench.prepare en-de.toml        the recipe's corpora, end to end, and a sample of them line by line
+
+Both learn a vocabulary of the same size. The line-by-line way is the usual three passes of one process: pieces as
+text, a dictionary of them, ids of each line. It cleans nothing and shuffles nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import resource
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from transduce.config import Recipe
+from transduce.data.corpus import read_pairs
+from transduce.data.parallel import available_cores
+from transduce.data.prepare import prepare
+from transduce.data.tokenizer import Tokenizer
+from transduce.recipe import load_recipe
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def line_by_line(tokenizer: Tokenizer, sides: tuple[list[str], list[str]], folder: Path) -> float:
+    """Seconds that the usual scripts take for what `prepare` does after learning the vocabulary."""
+    import sentencepiece
+
+    model = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.to_bytes())
+    started = time.perf_counter()
+    for side, lines in enumerate(sides):
+        with (folder / f"{side}.pieces").open("w", encoding="utf-8") as pieces:
+            for line in lines:
+                pieces.write(" ".join(model.encode(line, out_type=str)) + "\n")
+    counts: Counter[str] = Counter()
+    for side in (0, 1):
+        with (folder / f"{side}.pieces").open(encoding="utf-8", newline="\n") as pieces:
+            for line in pieces:
+                counts.update(line.split())
+    index = {piece: number for number, (piece, _) in enumerate(counts.most_common(), 4)}
+    for side in (0, 1):
+        with (
+            (folder / f"{side}.pieces").open(encoding="utf-8", newline="\n") as pieces,
+            (folder / f"{side}.bin").open("wb") as out,
+        ):
+            for line in pieces:
+                ids = [index.get(piece, 3) for piece in line.split()]
+                ids.append(2)
+                out.write(np.array(ids, dtype=np.uint16).tobytes())
+    return time.perf_counter() - started
+
+
+def measure(recipe: Recipe, base: Path, sample: int, workers: int) -> dict[str, object]:
+    """Pairs a second of both ways."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, said = Path(name), []
+        started = time.perf_counter()
+        store = prepare(recipe, base, folder / "bench.store", workers=workers, say=said.append)
+        seconds = time.perf_counter() - started
+        read = sum(about["read"] for about in store.manifest["sections"]["train"]["corpora"].values())
+        tokens = int(store.train.source.offsets[-1] + store.train.target.offsets[-1])
+        started = time.perf_counter()
+        prepare(recipe, base, folder / "bench.store", workers=workers)
+        again = time.perf_counter() - started
+        data = recipe.data
+        pairs = (p for c in data.corpora for p in read_pairs(c, data.source_language, data.target_language, base))
+        some = list(itertools.islice(pairs, sample))
+        sides = [pair.source for pair in some], [pair.target for pair in some]
+        slow = line_by_line(store.target_tokenizer, sides, folder)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "pairs": read,
+        "kept": store.train.pairs,
+        "tokens": tokens,
+        "workers": workers,
+        "seconds": seconds,
+        "seconds_again": again,
+        "pairs_per_second": read / seconds,
+        "line_by_line_pairs_per_second": len(some) / slow,
+        "line_by_line_seconds_for_all": read * slow / len(some),
+        "cpu_seconds_with_baseline": sum(use.ru_utime + use.ru_stime for use in used),
+        "peak_mib_of_a_process": max(use.ru_maxrss for use in used) // 1024,
+        "stages": said,
+    }
+
+
+def main() -> None:
+    """Measure, print, and write bench/results/prepare.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--sample", type=int, default=50_000, help="pairs for the line-by-line way")
+    parser.add_argument("--workers", type=int, default=available_cores())
+    arguments = parser.parse_args()
+    recipe = load_recipe(arguments.recipe, arguments.overrides)
+    result = measure(recipe, Path(arguments.recipe).parent, arguments.sample, arguments.workers)
+    for name, value in result.items():
+        print(f"{name:32} {value:,.1f}" if isinstance(value, float) else f"{name:32} {value}")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "prepare.json").write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

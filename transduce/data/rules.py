@@ -1,0 +1,262 @@
+"""What can be wrong with a sentence pair: small pure functions, and the table of all rules.
+
+By default these drop a pair, since nothing good is learned from it:
+
+    undecodable  lone-surrogate  replacement-character  mojibake  control-characters  line-separators
+    empty  too-short  too-long  length-ratio  copy  duplicate  leak
+
+and these only warn, since a person can tell better, or since the text is sound but uneven:
+
+    near-duplicate  wrong-language  numbers  markup  urls  html-entities  mixed-quotes
+    invisible-characters  not-nfc  byte-order-mark  crlf
+
+`CleanConfig` switches a rule off (`off`), makes it warn (`warn`) or drop (`drop`), and sets the bounds.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+from transduce.config import CleanConfig
+from transduce.data.fingerprints import key
+from transduce.errors import ConfigError
+
+
+class Rule(NamedTuple):
+    """What a rule does by default, and what it finds."""
+
+    drops: bool
+    why: str
+
+
+# In the order in which a dropped pair's reason is chosen.
+RULES = {
+    "undecodable": Rule(True, "bytes that are not UTF-8"),
+    "lone-surrogate": Rule(True, "half a UTF-16 pair, which is not a character"),
+    "replacement-character": Rule(True, "U+FFFD: a character was lost in an earlier conversion"),
+    "mojibake": Rule(True, "UTF-8 that was once read as Latin-1, such as Ã¼ for ü"),
+    "control-characters": Rule(True, "NUL, escape and other codes that are not text"),
+    "line-separators": Rule(True, "characters at which other tools break lines, and misalign"),
+    "empty": Rule(True, "a side without text"),
+    "too-short": Rule(True, "a side with too few letters and digits (min_letters)"),
+    "too-long": Rule(True, "a side with too many words or characters (max_words, max_characters)"),
+    "length-ratio": Rule(True, "one side much longer than the other (max_ratio)"),
+    "copy": Rule(True, "the target is the source, untranslated"),
+    "leak": Rule(True, "a sentence of a validation or test set"),
+    "duplicate": Rule(True, "the very same pair again"),
+    "near-duplicate": Rule(False, "the same pair but for case, punctuation and spaces"),
+    "wrong-language": Rule(False, "a side in another language (identified on language_sample pairs)"),
+    "numbers": Rule(False, "numbers of two or more digits that differ between the sides"),
+    "markup": Rule(False, "tags or placeholders that differ between the sides"),
+    "urls": Rule(False, "web addresses on one side only, or of other sites"),
+    "html-entities": Rule(False, "characters still escaped, such as &amp;"),
+    "mixed-quotes": Rule(False, "quotation marks in another style than most of that side"),
+    "invisible-characters": Rule(False, "zero-width spaces, soft hyphens and the like"),
+    "not-nfc": Rule(False, "accents apart from their letters, or otherwise not in Unicode's usual form"),
+    "byte-order-mark": Rule(False, "a file that starts with U+FEFF (taken off in reading)"),
+    "crlf": Rule(False, "lines that end in \\r\\n (the \\r is taken off in reading)"),
+}
+
+
+def actions(config: CleanConfig) -> dict[str, bool]:
+    """Which rules are on, in order, and whether each drops."""
+    for setting in ("off", "warn", "drop"):
+        for name in getattr(config, setting):
+            if name not in RULES:
+                raise ConfigError(f"data.clean.{setting} names {name!r}, which is no rule; known: {', '.join(RULES)}")
+    on = {name: rule for name, rule in RULES.items() if name not in config.off}
+    return {name: (rule.drops or name in config.drop) and name not in config.warn for name, rule in on.items()}
+
+
+class Side(NamedTuple):
+    """One side of a pair with what several rules ask of it."""
+
+    text: str
+    words: int
+    key: bytes
+
+
+UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
+
+
+def word_counter(language: str) -> Callable[[str], int]:
+    """How to count a language's words: at white space, or as two characters each where words are not set apart."""
+    if re.split("[-_]", language.lower())[0] in UNSPACED:
+        return lambda text: (len(text) - text.count(" ") + 1) // 2
+    return lambda text: len(text.split())
+
+
+def measure(text: str, count_words: Callable[[str], int]) -> Side:
+    """A side with its words and key."""
+    return Side(text, count_words(text), key(text))
+
+
+# Rules over one text. Those of the first table find only what str.isprintable() denies, those of the second only
+# what str.isascii() denies: two quick questions spare most sentences all of them.
+
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
+_ESCAPED_SURROGATE = re.compile("\udced[\udca0-\udcbf][\udc80-\udcbf]")
+_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+_LINE_SEPARATOR = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+# Joiners are spelling in Persian, in Indic scripts and in emoji; after them stands a letter that is not Latin.
+_INVISIBLE = re.compile(
+    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]|[\u200c\u200d](?=[\x00-\u024f]|$)"
+)
+
+
+def has_undecodable(text: str) -> bool:
+    """Bytes that reading passed on as U+DC80..U+DCFF, other than those of a surrogate written as UTF-8."""
+    return _ESCAPED_BYTE.search(_ESCAPED_SURROGATE.sub("", text)) is not None
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """From a JSON escape such as \\ud800, or from the three bytes that some programs write for it."""
+    return _SURROGATE.search(text) is not None or _ESCAPED_SURROGATE.search(text) is not None
+
+
+def _finder(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda text: pattern.search(text) is not None
+
+
+UNPRINTABLE_RULES: dict[str, Callable[[str], bool]] = {
+    "undecodable": has_undecodable,
+    "lone-surrogate": has_lone_surrogate,
+    "control-characters": _finder(_CONTROL),
+    "line-separators": _finder(_LINE_SEPARATOR),
+    "invisible-characters": _finder(_INVISIBLE),
+}
+
+# The bytes 80..BF as Latin-1 and as Windows-1252 show them: what follows the first byte of a UTF-8 character.
+_TAIL = "[\x80-\xbf" + "".join(bytes([byte]).decode("cp1252", "ignore") for byte in range(0x80, 0xA0)) + "]"
+# Ã and Â begin the misread Latin letters and punctuation, â€ the misread quotation marks and dashes. Other letters are
+# common in front of a quotation mark (`é”`), so that it takes two misread characters in a row to be sure.
+_MOJIBAKE = re.compile(f"[ÃÂ]{_TAIL}|â[€\x80]{_TAIL}|(?:[Ä-ßà-ï]{_TAIL}{{1,2}}){{2}}")
+_TAIL_SIGN = re.compile(_TAIL)
+
+
+def has_mojibake(text: str) -> bool:
+    """UTF-8 that was read as Latin-1 or Windows-1252 and written again."""
+    return _TAIL_SIGN.search(text) is not None and _MOJIBAKE.search(text) is not None
+
+
+NON_ASCII_RULES: dict[str, Callable[[str], bool]] = {
+    "replacement-character": lambda text: "\ufffd" in text,
+    "mojibake": has_mojibake,
+    "not-nfc": lambda text: not unicodedata.is_normalized("NFC", text),
+}
+
+# Rules over one measured side.
+
+_ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,5});", re.IGNORECASE)
+
+
+def is_empty(side: Side, config: CleanConfig) -> bool:
+    """Nothing, white space, or invisible characters."""
+    return not side.key and not _INVISIBLE.sub("", side.text).strip()
+
+
+def is_too_short(side: Side, config: CleanConfig) -> bool:
+    """Fewer letters and digits than asked for, but not empty. (Counted in UTF-8 bytes: one ideograph is a word.)"""
+    return len(side.key) < config.min_letters and not is_empty(side, config)
+
+
+def is_too_long(side: Side, config: CleanConfig) -> bool:
+    """More words or characters than a sentence has."""
+    return side.words > config.max_words or len(side.text) > config.max_characters
+
+
+def has_entities(side: Side, config: CleanConfig) -> bool:
+    """HTML character references."""
+    return "&" in side.text and _ENTITY.search(side.text) is not None
+
+
+SIDE_RULES: dict[str, Callable[[Side, CleanConfig], bool]] = {
+    "empty": is_empty,
+    "too-short": is_too_short,
+    "too-long": is_too_long,
+    "html-entities": has_entities,
+}
+
+# Rules over both sides.
+
+_NUMBER = re.compile(r"(?<![#A-Za-z_\d])(?:\d{1,3}(?: \d{3})+(?!\d)|\d(?:[.,:∶/'’\u00a0\u202fh–-]?\d)+)")
+_DIGIT = re.compile(r"\d")
+_MARKUP_SIGN = re.compile("[<%{$]")
+_TAG = re.compile(r"<(/?[A-Za-z][\w:-]*+)[^<>]*?(/?)>")
+_PLACEHOLDER = re.compile(r"(?<![\d%])%(?:\d+\$|\([\w.]+\))?[sdifuxXc@]\b|%\d\b|\$?\{\{?[\w.:-]*\}?\}|\$\([\w.]+\)")
+_URL = re.compile(r"\b(?:https?|ftp)://[^\s/]*?([\w-]+\.[\w-]+)(?=[/:?#\s.,;)\"'<>]|$)")
+
+
+def ratio_is_odd(source: Side, target: Side, config: CleanConfig) -> bool:
+    """One side over max_ratio times as long as the other. Three words more say nothing: a compound may be a phrase."""
+    shorter, longer = sorted((source.words, target.words))
+    return longer - 3 > config.max_ratio * shorter > 0
+
+
+def is_copy(source: Side, target: Side, config: CleanConfig) -> bool:
+    """The same text on both sides, if it is text at all."""
+    return source.key == target.key and source.key != b"" and source.text.strip() == target.text.strip()
+
+
+def numbers_differ(source: Side, target: Side, config: CleanConfig) -> bool:
+    """Compared as a bag of digits, so that 1,000.5 is 1.000,5 and 12/25 is 25.12.
+
+    Single digits and round numbers are often written as words: on one side alone, only 1987 and the like count.
+    """
+    if not _DIGIT.search(source.text) and not _DIGIT.search(target.text):
+        return False
+    sides = [_NUMBER.findall(side.text) for side in (source, target)]
+    if all(sides):
+        same_numbers = _digits("".join(sides[0])) == _digits("".join(sides[1]))
+        return not same_numbers and _digits(source.text) != _digits(target.text)
+    return any(len(_digits(number).strip("0")) > 2 for number in sides[0] + sides[1])
+
+
+def _digits(text: str) -> str:
+    return "".join(sorted(str(unicodedata.digit(sign)) for sign in text if sign.isdecimal()))
+
+
+def markup_differs(source: Side, target: Side, config: CleanConfig) -> bool:
+    """Tags by name (their attributes may be translated) and placeholders in full, in any order."""
+    return _markup(source.text) != _markup(target.text)
+
+
+def _markup(text: str) -> list[str]:
+    if not _MARKUP_SIGN.search(text):
+        return []
+    return sorted(["".join(tag).lower() for tag in _TAG.findall(text)] + _PLACEHOLDER.findall(text))
+
+
+def urls_differ(source: Side, target: Side, config: CleanConfig) -> bool:
+    """Compared by site: a page's translation has another address."""
+    return ("://" in source.text or "://" in target.text) and _sites(source.text) != _sites(target.text)
+
+
+def _sites(text: str) -> list[str]:
+    return sorted(site.lower() for site in _URL.findall(text))
+
+
+PAIR_RULES: dict[str, Callable[[Side, Side, CleanConfig], bool]] = {
+    "length-ratio": ratio_is_odd,
+    "copy": is_copy,
+    "numbers": numbers_differ,
+    "markup": markup_differs,
+    "urls": urls_differ,
+}
+
+# Quotation marks are no fault of one sentence: the doctor counts styles, and reports the rarer ones of a side.
+
+_QUOTES = {"“": "“ ”", "”": "“ ”", "„": "„ “", "«": "« »", "»": "« »"}
+
+
+def quotation_style(text: str) -> str | None:
+    """The kind of double quotation marks in a text, the first one if there are several."""
+    if not text.isascii():
+        found = [(place, style) for mark, style in _QUOTES.items() if (place := text.find(mark)) >= 0]
+        if found:
+            return min(found)[1]
+    return '" "' if '"' in text else None
