@@ -42,6 +42,8 @@ def unpack(path: Path, wanted: Mapping[str, BinaryIO]) -> dict[str, int]:
         raise Damaged(f"{path} is damaged: {error or type(error).__name__}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be unpacked: {error.strerror or error}") from None
+    if not all(lines.values()):
+        raise Damaged(f"{path} holds no text in {' and '.join(name or 'it' for name in lines if not lines[name])}")
     if missing := sorted(set(wanted) - set(lines)):
         raise Damaged(f"{path} does not hold {', '.join(missing)}: not the archive that was expected")
     return lines
