@@ -7,8 +7,8 @@ from dataclasses import replace
 from email.utils import formatdate
 
 import pytest
-from scripted_server import answer, scripted_server, status  # noqa: F401
 
+from tests.data.scripted_server import answer, scripted_server, status  # noqa: F401
 from transduce.data import download
 from transduce.data.download import LOCK, Lock, Patience, fetch
 from transduce.errors import DataError

@@ -5,8 +5,8 @@ import re
 import tarfile
 
 import pytest
-from scripted_server import answer, scripted_server, status  # noqa: F401
 
+from tests.data.scripted_server import answer, scripted_server, status  # noqa: F401
 from transduce.cli import run
 from transduce.data import catalogue
 from transduce.data.catalogue import Entry, Part
