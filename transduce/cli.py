@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -126,8 +126,54 @@ def prepare(
     print(summary(store, settings))
 
 
+def data(
+    action: Positional[Literal["list", "get"]],
+    name: Positional[str] = "",
+    *,
+    out: Path | None = None,
+    mirror: Path | None = None,
+    source: str = "",
+    target: str = "",
+    pairs: int = 50_000,
+    seed: int = 1,
+    accept_changes: bool = False,
+) -> None:
+    """List the corpora known by name, or fetch one as text files with a recipe that trains on them.
+
+    Example: transduce data get multi30k-en-de --out multi30k
+
+    Args:
+        action: Show every corpus (list), or fetch one (get).
+        name: The corpus to fetch.
+        out: The folder for its files; by default data/NAME.
+        mirror: A folder that already holds the downloads; nothing is fetched from the network.
+        source: The language to translate from; by default en.
+        target: The language to translate to; by default the corpus's other one.
+        pairs: How many pairs of phrases to make.
+        seed: Which phrases to make.
+        accept_changes: Take a new edition of a file that differs from the one known so far.
+    """
+    from transduce.data.catalogue import listing
+    from transduce.data.get import get
+
+    if action == "list":
+        print(listing())
+        return
+    recipe = get(
+        name,
+        out or Path("data") / name,
+        languages=(source, target),
+        mirror=mirror,
+        pairs=pairs,
+        seed=seed,
+        accept_changes=accept_changes,
+    )
+    print(f"{name} is ready; next: transduce train {recipe}")
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "describe": describe,
+    "data": data,
     "doctor": doctor,
     "prepare": prepare,
     "watch": watch,
