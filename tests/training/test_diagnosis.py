@@ -26,7 +26,7 @@ REFERENCES = [
         (["der " * 20, "Ein Hund und " * 9, "Sie liest ."], "67% of the translations repeat themselves"),
         (["\u7684" * 30, "\u7684\u4e00" * 20, "\u662f"], "67% of the translations repeat themselves"),
         (["Men are a park .", "The dog reads on a bench", "She runs sitting ."], "the words of the source language"),
-        (["\u0434\u0432\u0430", "\u0441\u043e\u0431", "\u043e\u043d"], "in Cyrillic letters and the references in Latin"),
+        (["\u0434\u0432\u0430", "\u0441\u043e", "\u043e\u043d"], "in Cyrillic letters and the references in Latin"),
         (["Bank einer Zwei", "Park den Hund", "Sie auf Nachrichten"], "an untrained model; train longer"),
     ],
 )  # fmt: skip

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -47,30 +45,27 @@ class Display:
             self._latest = record
             self._say_step(record)
         elif kind == "validation":
-            self._say(at + "  ".join(["validation", *_named_numbers(record)]), style="bold")
+            self.say(at + "  ".join(["validation", *_named_numbers(record)]), style="bold")
             for sample in record["samples"][:SHOWN_SAMPLES]:
                 for name, text in zip(("source", "reference", "hypothesis"), sample, strict=True):
-                    self._say(f"    {name:<11} {text}", style="" if name == "hypothesis" else "dim")
+                    self.say(f"    {name:<11} {text}", style="" if name == "hypothesis" else "dim")
         elif kind in ATTEMPTS:
             self._latest = {"step": record["step"]}
-            self._say(_opening(record))
+            self.say(_opening(record))
         elif kind == "finish":
-            self._say(f"{at}{record['message']}", style="bold")
+            self.say(f"{at}{record['message']}", style="bold")
         else:
             self._show_event(record)
 
-    def say(self, message: str) -> None:
-        """A line that is no record."""
-        self._say(message)
+    def say(self, line: str, style: str = "") -> None:
+        """A line above the bar; on a terminal it is folded between words."""
+        self._console.print(Text(printable(line), style=style), soft_wrap=self._live is None)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-    def _say(self, line: str, style: str = "") -> None:
-        self._console.print(Text(printable(line), style=style), soft_wrap=self._live is None)
 
     def _say_step(self, record: Record) -> None:
         now = time.monotonic()
@@ -79,7 +74,7 @@ class Display:
             pause = min(max(0.01 * (now - self._began), FIRST_PAUSE), LAST_PAUSE)
             self._next_line = now + pause
             left = [f"{clock(record['seconds_left'])} left"]
-            self._say("  ".join([f"step {record['step']:,}/{self._total_steps:,}", *step_figures(record), *left]))
+            self.say("  ".join([f"step {record['step']:,}/{self._total_steps:,}", *step_figures(record), *left]))
 
     def _show_event(self, record: Record) -> None:
         lasts = record["event"].endswith("ing")  # compiling, validating: shown with its time until the next record
@@ -87,13 +82,11 @@ class Display:
             self._under_way = record
         if not lasts or self._live is None:
             style = "dim" if lasts or record["event"] == "saved" else "yellow"
-            self._say(f"step {record['step']:,}  {record['event']}: {record['message']}", style)
+            self.say(f"step {record['step']:,}  {record['event']}: {record['message']}", style)
 
     def _end_what_was_under_way(self) -> None:
         if self._under_way and (seconds := time.time() - self._under_way["time"]) >= 1:
-            self._say(
-                f"step {self._under_way['step']:,}  {self._under_way['event']} took {clock(seconds)}", style="dim"
-            )
+            self.say(f"step {self._under_way['step']:,}  {self._under_way['event']} took {clock(seconds)}", style="dim")
         self._under_way = {}
 
     def _frame(self) -> Group:
@@ -113,11 +106,11 @@ class Display:
             ProgressBar(total=max(self._total_steps, 1), completed=step),
             f"{done:.0f}%  {left}",
         )
-        lines: list[Any] = [bar]
+        lines: list[RenderableType] = [bar]
         if "loss" in record:
             lines.append(Text("  ".join(step_figures(record)), style="cyan"))
         if under_way:
-            lines.append(Spinner("dots", f"{under_way['event']} {clock(time.time() - under_way['time'])}"))
+            lines.append(Text(f"{under_way['event']} {clock(time.time() - under_way['time'])}", style="yellow"))
         return Group(*lines)
 
 

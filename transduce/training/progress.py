@@ -55,7 +55,7 @@ class Progress:
         self._display: Display | None = None
         self._outlets: list[Outlet] = []
         self._failed: list[Outlet] = []
-        self._anchor: tuple[float, int] | None = None  # time and step of the first report, compilation behind it
+        self._anchor: tuple[float, int] | None = None  # time and step of the first report
         self._stopped = False
 
     @classmethod
@@ -112,11 +112,6 @@ class Progress:
         `step_seconds` is all the time the steps took, `data_seconds` the part of it spent waiting for data.
         """
         steps = step - self._last_step
-        now = time.monotonic()
-        if self._anchor is None:
-            self._anchor = (now, step)
-        since, first = self._anchor
-        pace = (now - since) / (step - first) if step > first else step_seconds / max(steps, 1)
         seconds = max(step_seconds, 1e-9)
         flops = self._flops_per_token * (source_tokens + target_tokens) / 2
         self._last_step = step
@@ -135,7 +130,7 @@ class Progress:
             data_share=data_seconds / seconds,
             flops=flops,
             peak_share=flops / seconds / self._peak_flops if self._peak_flops else None,
-            seconds_left=round(pace * (self._total_steps - step), 1),
+            seconds_left=self._seconds_left(step, step_seconds / max(steps, 1)),
         )
 
     def validation(
@@ -162,6 +157,15 @@ class Progress:
             self._say(f"report: {write_report(self._run)}")
         except (OSError, TransduceError) as error:  # a run is not lost for want of a page about it
             self._say(f"no report could be written: {error}")
+
+    def _seconds_left(self, step: int, first_pace: float) -> float:
+        """By the clock since the first report, so that validation counts and compilation does not."""
+        now = time.monotonic()
+        if self._anchor is None:
+            self._anchor = (now, step)
+        since, first = self._anchor
+        pace = (now - since) / (step - first) if step > first else first_pace
+        return round(pace * (self._total_steps - step), 1)
 
     def _say(self, message: str) -> None:
         if self._display is not None:

@@ -56,14 +56,14 @@ def chart(
 
 
 def thin(points: Sequence[Point], buckets: int = BUCKETS) -> list[Point]:
-    """No more than two points a bucket, its least and its greatest, in order: no spike is lost."""
+    """At most two points a bucket, its least and its greatest, and the last of all: no spike is lost."""
     if len(points) <= 2 * buckets:
         return list(points)
     kept: list[Point] = []
     for bucket in range(buckets):
         part = points[bucket * len(points) // buckets : (bucket + 1) * len(points) // buckets]
         kept += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
-    return [*kept[:-1], points[-1]]
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
 def ticks(low: float, high: float, *, outside: bool = False, about: int = 4) -> list[float]:
