@@ -18,6 +18,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Beams, advance, begin
 from transduce.decoding.candidates import EOS, NEVER
+from transduce.decoding.hypothesis import Hypothesis
 from transduce.errors import InputError
 
 
@@ -30,16 +31,6 @@ class State(Protocol):
 
 S = TypeVar("S", bound=State)
 Step = Callable[[Tensor, S], tuple[Tensor, S]]  # tokens (R,), state -> log-probabilities (R, V), state
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation. `token_log_probs` has a number for each id and one for the end; they sum to `log_prob`."""
-
-    ids: list[int]
-    score: float  # log_prob / ((5 + length) / 6)^alpha, the end counted
-    log_prob: float
-    token_log_probs: list[float]
 
 
 def search(
