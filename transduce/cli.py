@@ -41,6 +41,38 @@ def describe(
     print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
 
 
+def train(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    run: Path | None = None,
+    store: Path | None = None,
+    start_from: Path | None = None,
+    until: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+) -> None:
+    """Train a model into a run folder, preparing its data first; the same command goes on with a run.
+
+    Example: transduce train en-de.toml training.steps=50000 --run runs/en-de
+
+    Under torchrun it trains on all processes together: torchrun --nproc-per-node 8 -m transduce train en-de.toml
+
+    Args:
+        recipe: A recipe file.
+        overrides: Settings to change, such as training.steps=50000.
+        run: The folder of the run; by default runs/ and the recipe's name.
+        store: The token store; by default next to the recipe.
+        start_from: A bundle whose weights to start from (fine-tuning).
+        until: Stop at a score, such as bleu=25.
+        device: What to train on; by default a GPU if there is one.
+    """
+    from transduce.training.command import train_from_recipe
+
+    if until is not None:
+        overrides = (*overrides, f"training.until={until}")
+    train_from_recipe(recipe, overrides, run=run, store=store, start_from=start_from, device=device)
+
+
 def watch(run: Positional[Path], *, once: bool = False) -> None:
     """Show a training run in the terminal while it goes on: loss, BLEU, speed, time left.
 
@@ -176,6 +208,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": data,
     "doctor": doctor,
     "prepare": prepare,
+    "train": train,
     "watch": watch,
 }
 

@@ -193,14 +193,45 @@ class TrainingConfig:
     schedule: Literal["paper", "stable-decay", "cosine"] = "paper"  # §5.3, Equation 3
     warmup_steps: int = 4_000
     learning_rate: float | None = None  # peak; None: the paper's, (d_model x warmup_steps)^-0.5
-    precision: Literal["auto", "float32", "bf16"] = "auto"
-    average_checkpoints: int = 5  # §6.1
+    precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 with float32 masters on a GPU that has it
+    micro_batches: int = 0  # parts of a step on each device; 0: as few as fit into memory
+    sharding: Literal["ddp", "fsdp"] = "ddp"  # over several devices: whole copies, or shards
+    recompute: bool = False  # activation checkpointing: less memory, a third more time
+    ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is kept; 0: off
+    report_every: int = 50  # steps
+    validate_every: int = 1_000
+    validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone
+    save_every: int = 1_000
+    keep_checkpoints: int = 5
+    average_checkpoints: int = 5  # §6.1: the last so many make the final model
+    patience: int = 0  # stop after so many validations without a better score; 0: never
+    until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tokens_per_step", "warmup_steps"):
+        for name in ("steps", "tokens_per_step", "warmup_steps", "report_every", "validate_every", "save_every"):
             value = getattr(self, name)
             _refuse_unless(value >= 1, f"training.{name} is {value}; it must be at least 1")
         _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
+        _refuse_unless(0 <= self.ema < 1, f"training.ema is {self.ema}; a decay lies in [0, 1)")
+        _refuse_unless(
+            1 <= self.average_checkpoints <= self.keep_checkpoints,
+            f"training.average_checkpoints is {self.average_checkpoints} and training.keep_checkpoints "
+            f"{self.keep_checkpoints}; only checkpoints that are kept can be averaged",
+        )
+        self.goal  # noqa: B018  refuses what cannot be read
+
+    @property
+    def goal(self) -> tuple[str, float] | None:
+        """The score to stop at, from `until`."""
+        if not self.until:
+            return None
+        name, _, value = self.until.partition("=")
+        try:
+            _refuse_unless(name in ("bleu", "chrf", "loss"), "")
+            return name, float(value)
+        except (ValueError, ConfigError):
+            message = f'training.until is {self.until!r}; expected "bleu=25", "chrf=55" or "loss=1.5"'
+            raise ConfigError(message) from None
 
 
 @dataclass(frozen=True, kw_only=True)

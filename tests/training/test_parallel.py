@@ -22,7 +22,7 @@ def take_steps(rank, how, shares, clip_norm, folder):
     learner = Learner(build(), RECIPE.training.eps_ls)
     root = distribute(learner, learner.model, how, world)
     recipe = replace(RECIPE, training=replace(RECIPE.training, clip_norm=clip_norm))
-    weights, result = steps([batch(rows) for rows in shares[rank]], recipe, world=world, learner=root)
+    weights, result = steps([batch(rows) for rows in shares[rank]], recipe, world=world, learner=root, total=16)
     full = {
         name.removeprefix("module."): weight.full_tensor() if how == "fsdp" else weight
         for name, weight in weights.items()
