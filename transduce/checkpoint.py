@@ -109,7 +109,10 @@ def average(paths: Sequence[Path], group: str = "model") -> dict[str, Tensor]:
         verify_folder(path, CHECKPOINT, only=[file])
     with ExitStack() as stack:
         opened = [stack.enter_context(safe_open(path / file, framework="pt")) for path in paths]
-        shapes = [{name: weights.get_slice(name).get_shape() for name in weights.keys()} for weights in opened]
+        shapes = [
+            {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+            for weights in opened
+        ]
         for path, other in zip(paths, shapes, strict=True):
             if other != shapes[0]:
                 raise CheckpointError(f"{path / file} and {paths[0] / file} hold other tensors; expected one model")
