@@ -163,8 +163,8 @@ class BackgroundSaver:
 def _snapshot(groups: Groups) -> tuple[Groups, torch.cuda.Stream | None]:
     """A copy that training cannot change, and the stream on which a thread may read it.
 
-    On a GPU the copy is made there, in well under a millisecond, if it takes less than half of the free memory: the
-    way to the disk is then off the loop's path. Otherwise it is made in the main memory, and the loop waits for it.
+    On a GPU the copy is made there if it takes less than half of the free memory: the way to the main memory and to
+    the disk is then off the loop's path. Otherwise it is made in the main memory, and the loop waits for it.
     """
     on_gpu = [tensor for group in groups.values() for tensor in group.values() if tensor.is_cuda]
     if not on_gpu:
