@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 from faults import killed_at_each_point, listing, rewrite_manifest
 
-from transduce import bundle, folder, tensors
+from transduce import bundle, folder
 from transduce.bundle import BUNDLE, WEIGHTS, find_bundle, load_bundle, save_bundle
 from transduce.checkpoint import save_checkpoint
 from transduce.config import ModelConfig, Recipe

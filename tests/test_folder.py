@@ -123,6 +123,7 @@ def replace_by_pipe(path):
             lambda path: rewrite_manifest(path, format=4),
             "has sample format 4, but this transduce reads formats up to 3",
         ),
+        (lambda path: rewrite_manifest(path, format="new"), "MANIFEST.json is damaged"),
         (lambda path: rewrite_manifest(path, kind="pear"), "is a pear; expected a sample"),
         (lambda path: rewrite_manifest(path, files={"../x": {}}), "names no file ../x"),
         (lambda path: path.rename(path.with_name("moved")), "sample does not exist; expected a sample"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -109,11 +109,14 @@ def average(paths: Sequence[Path], group: str = "model") -> dict[str, Tensor]:
         verify_folder(path, CHECKPOINT, only=[file])
     with ExitStack() as stack:
         opened = [stack.enter_context(safe_open(path / file, framework="pt")) for path in paths]
-        names = list(opened[0].keys())
-        for path, other in zip(paths, opened, strict=True):
-            if set(other.keys()) != set(names):
+        shapes = [
+            {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+            for weights in opened
+        ]
+        for path, other in zip(paths, shapes, strict=True):
+            if other != shapes[0]:
                 raise CheckpointError(f"{path / file} and {paths[0] / file} hold other tensors; expected one model")
-        return {name: _mean(weights.get_tensor(name) for weights in opened) for name in names}
+        return {name: _mean((weights.get_tensor(name) for weights in opened), len(opened)) for name in shapes[0]}
 
 
 class BackgroundSaver:
@@ -160,8 +163,8 @@ class BackgroundSaver:
 def _snapshot(groups: Groups) -> tuple[Groups, torch.cuda.Stream | None]:
     """A copy that training cannot change, and the stream on which a thread may read it.
 
-    On a GPU the copy is made there, in well under a millisecond, if it takes less than half of the free memory: the
-    way to the disk is then off the loop's path. Otherwise it is made in the main memory, and the loop waits for it.
+    On a GPU the copy is made there if it takes less than half of the free memory: the way to the main memory and to
+    the disk is then off the loop's path. Otherwise it is made in the main memory, and the loop waits for it.
     """
     on_gpu = [tensor for group in groups.values() for tensor in group.values() if tensor.is_cuda]
     if not on_gpu:
@@ -214,12 +217,13 @@ def _verifies(path: Path) -> bool:
         return False
 
 
-def _mean(tensors: Iterable[Tensor]) -> Tensor:
+def _mean(tensors: Iterator[Tensor], count: int) -> Tensor:
     """Summed in float64; of whole numbers (a counter, a table) the last."""
-    total, count = torch.zeros((), dtype=torch.float64), 0
-    for tensor in tensors:
-        total, count = total + tensor.double(), count + 1
-    return (total / count if tensor.is_floating_point() else tensor.clone()).to(tensor.dtype)
+    last = next(tensors)
+    total = last.to(torch.float64, copy=True)
+    for last in tensors:
+        total += last
+    return total.div_(count).to(last.dtype) if last.is_floating_point() else last.clone()
 
 
 def _file_of(group: str) -> str:

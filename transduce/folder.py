@@ -180,7 +180,7 @@ def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
         raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
-        if manifest.pop("sha256") == _checksum(manifest):
+        if manifest.pop("sha256") == _checksum(manifest) and isinstance(manifest["format"], int):
             return manifest
     except OSError as error:
         raise kind.error(f"{path / MANIFEST} cannot be read ({error.strerror}); {kind.remedy}") from None
