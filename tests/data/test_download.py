@@ -129,10 +129,18 @@ def test_redirects_are_followed(server, get, code):
     assert get(server.says("/file", status(code, Location="/moved"))).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("where", ["file:///etc/hosts", "ftp://127.0.0.1/file", "/file"])
-def test_a_redirect_to_anything_but_a_page_of_the_web_is_refused(server, get, tmp_path, where):
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("file:///etc/hosts", "not allowed"),
+        ("ftp://127.0.0.1/file", "is not an address that is fetched"),
+        ("/file", "infinite loop"),
+    ],
+)
+def test_a_redirect_to_anything_but_a_page_of_the_web_is_refused(server, get, tmp_path, where, message):
+    with pytest.raises(DataError, match=message) as error:
         get(server.says("/file", status(302, Location=where)))
+    assert "\n" not in str(error.value)
     assert leftovers(tmp_path) == []
 
 

@@ -93,7 +93,7 @@ class _TryAgain(Exception):
     """A try that failed in a way in which the next may not."""
 
     def __init__(self, reason: object, *, wait: float | None = None, from_the_start: bool = False) -> None:
-        super().__init__(str(reason) or type(reason).__name__)
+        super().__init__(" ".join(str(reason).split()) or type(reason).__name__)
         self.wait = wait
         self.from_the_start = from_the_start
 
@@ -199,7 +199,11 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        _refuse_unless_http(newurl, after=req.full_url)
+        try:
+            _refuse_unless_http(newurl, after=req.full_url)
+        except DataError:
+            fp.close()
+            raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -219,13 +223,12 @@ def _open(address: str, headers: dict[str, str], patience: Patience) -> http.cli
         return response
     except urllib.error.HTTPError as error:
         with error:
+            reason = f"answered {error.code} {' '.join(str(error.reason).split())}"
             if error.code not in (408, 416, 425, 429) and error.code < 500:
                 raise DataError(
-                    f"{address} answered {error.code} {error.reason}; it may have moved: fetch the file by other means "
-                    "and pass its folder as --mirror"
+                    f"{address} {reason}; it may have moved: fetch it by other means and pass its folder as --mirror"
                 ) from None
-            reason = f"it answered {error.code} {error.reason}"
-            raise _TryAgain(reason, wait=_retry_after(error), from_the_start=error.code == 416) from None
+            raise _TryAgain(f"it {reason}", wait=_retry_after(error), from_the_start=error.code == 416) from None
     except urllib.error.URLError as error:
         raise _TryAgain(error.reason) from None
     except (OSError, http.client.HTTPException) as error:
