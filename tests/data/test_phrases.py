@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from transduce.cli import run
 from transduce.data import phrases as module
 from transduce.data.phrasebook import BARE, SENTENCES
 from transduce.data.phrases import GOODS, LANGUAGES, MEASURES, phrases, write_phrases
@@ -169,6 +170,13 @@ def test_the_files_and_the_recipe_hold_the_corpus(tmp_path):
     assert (recipe.data.source_language, recipe.data.target_language) == ("en", "fr")
     assert recipe.data.tokenizer.vocab_size == recipe.model.vocab_size
     assert not list((tmp_path / "new").glob(".*"))
+
+
+@pytest.mark.parametrize(("source", "target"), [("en", "de"), ("fr", "it")])
+def test_cleaning_drops_nothing(source, target, tmp_path, capsys):
+    recipe = write_phrases(tmp_path, source, target, pairs=1_000)
+    assert run(["doctor", str(recipe)]) == 0
+    assert "800 kept, 0 dropped" in capsys.readouterr().out
 
 
 def test_a_folder_that_was_not_finished_has_no_recipe(tmp_path):
