@@ -2,7 +2,9 @@ import hashlib
 import json
 import random
 import re
+import resource
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from email.utils import formatdate
 
@@ -10,7 +12,9 @@ import pytest
 
 from tests.data.scripted_server import answer, scripted_server, status  # noqa: F401
 from transduce.data import download
-from transduce.data.download import LOCK, Lock, Patience, fetch
+from transduce.data.download import Patience, fetch
+from transduce.data.folder import whole_file
+from transduce.data.lock import LOCK, Lock
 from transduce.errors import DataError
 
 CONTENT = random.Random(1).randbytes(300_000)
@@ -88,6 +92,24 @@ def test_a_file_changed_between_tries_is_never_mixed_with_the_old(server, get, i
     assert get(address).read_bytes() == OTHER
 
 
+def test_a_kill_at_the_worst_moment_mixes_no_editions(server, get, monkeypatch):
+    @contextmanager
+    def killed_afterwards(path):
+        with whole_file(path) as file:
+            yield file
+        raise KeyboardInterrupt
+
+    cut, new = answer(CONTENT, cut=100_000), answer(OTHER, tag='"second"')
+    address = server.says("/file", cut, new)
+    with pytest.raises(DataError):
+        get(address, patience=replace(QUICK, tries=1))
+    monkeypatch.setattr(download, "whole_file", killed_afterwards)
+    with pytest.raises(KeyboardInterrupt):
+        get(address)
+    monkeypatch.setattr(download, "whole_file", whole_file)
+    assert get(address).read_bytes() == OTHER
+
+
 @pytest.mark.parametrize("tag", [None, 'W/"weak"'])
 def test_without_a_sure_sign_of_the_edition_nothing_is_resumed(server, get, tag):
     address = server.says("/file", answer(CONTENT, cut=100_000, tag=tag), answer(OTHER, tag=tag))
@@ -129,10 +151,18 @@ def test_redirects_are_followed(server, get, code):
     assert get(server.says("/file", status(code, Location="/moved"))).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("where", ["file:///etc/hosts", "ftp://127.0.0.1/file", "/file"])
-def test_a_redirect_to_anything_but_a_page_of_the_web_is_refused(server, get, tmp_path, where):
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("file:///etc/hosts", "not allowed"),
+        ("ftp://127.0.0.1/file", "is not an address that is fetched"),
+        ("/file", "infinite loop"),
+    ],
+)
+def test_a_redirect_to_anything_but_a_page_of_the_web_is_refused(server, get, tmp_path, where, message):
+    with pytest.raises(DataError, match=message) as error:
         get(server.says("/file", status(302, Location=where)))
+    assert "\n" not in str(error.value)
     assert leftovers(tmp_path) == []
 
 
@@ -231,7 +261,7 @@ def test_a_file_of_the_same_size_but_other_content_is_refused(server, get):
         get(address)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', "\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": {"file": {"bytes": 1}}}', "\xff"])
 def test_a_broken_lock_is_not_ignored(tmp_path, text):
     (tmp_path / LOCK).write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match="is not a lock file; restore it"):
@@ -255,11 +285,17 @@ def test_too_little_room_is_noticed_beforehand(server, get, monkeypatch, tmp_pat
     assert leftovers(tmp_path) == []
 
 
-def test_a_full_disk_is_one_clear_line(server, get, tmp_path):
-    (tmp_path / "file.part").symlink_to("/dev/full")
-    with pytest.raises(DataError, match=r"file.part cannot be written: No space left.*make room"):
-        get(server.says("/file", answer(CONTENT)))
+def test_a_disk_that_takes_no_more_is_one_clear_line(server, get, tmp_path):
+    address = server.says("/file", answer(CONTENT))
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, usual[1]))
+    try:
+        with pytest.raises(DataError, match=r"file.part cannot be written: File too large; make room"):
+            get(address)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert not (tmp_path / "file").exists()
+    assert get(address).read_bytes() == CONTENT
 
 
 def test_a_terminal_sees_a_bar(server, get, monkeypatch, capsys):

@@ -10,8 +10,9 @@ from tests.data.scripted_server import answer, scripted_server, status  # noqa: 
 from transduce.cli import run
 from transduce.data import catalogue
 from transduce.data.catalogue import Entry, Part
-from transduce.data.download import LOCK, Patience
+from transduce.data.download import Patience
 from transduce.data.get import get
+from transduce.data.lock import LOCK
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import read_recipe
 

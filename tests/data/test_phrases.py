@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 import time
+from datetime import date
 from random import Random
 
 import pytest
 
+from transduce.cli import run
 from transduce.data import phrases as module
 from transduce.data.phrasebook import BARE, SENTENCES
 from transduce.data.phrases import GOODS, LANGUAGES, MEASURES, phrases, write_phrases
@@ -28,15 +30,18 @@ def in_language(language, kind, count=2_000):
 
 
 @pytest.mark.parametrize(("source", "target"), ORDERED_PAIRS)
-def test_a_source_has_one_translation_whatever_is_drawn(source, target):
+def test_a_source_has_one_translation_whatever_is_drawn(source, target, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_DAY", date(2021, 5, 1))  # few days, and a month too short to be abbreviated:
+    monkeypatch.setattr(module, "LAST_DAY", date(2021, 5, 31))  # kinds of date would be mistaken for each other here
     translations = {}
     for seed in (1, 2):
         for text, translation in drawn(source, target, 1_500, seed):
             assert translations.setdefault(text, translation) == translation
 
 
-def test_no_text_of_one_split_is_in_another_on_either_side():
-    splits = phrases("fr", "it", 4_000)
+@pytest.mark.parametrize(("source", "target"), [("fr", "it"), ("it", "fr")])
+def test_no_text_of_one_split_is_in_another_on_either_side(source, target):
+    splits = phrases(source, target, 4_000)
     keys = {
         split: [{re.sub(r"\W", "", pair[side].casefold()) for pair in examples} for side in (0, 1)]
         for split, examples in splits.items()
@@ -46,6 +51,10 @@ def test_no_text_of_one_split_is_in_another_on_either_side():
             assert not keys[one][side] & keys[other][side]
     assert {split: len(examples) for split, examples in splits.items()} == {"train": 3_200, "valid": 400, "test": 400}
     assert all(len(keys[split][side]) == len(splits[split]) for split in splits for side in (0, 1))
+
+
+def test_case_spaces_and_punctuation_make_no_difference():
+    assert module._key("»Größe: 1,5 ﬁt!«") == module._key("GRÖSSE 15 fit") != module._key("GRÖSSE 16 fit")
 
 
 def test_no_pair_is_a_copy():
@@ -161,6 +170,13 @@ def test_the_files_and_the_recipe_hold_the_corpus(tmp_path):
     assert (recipe.data.source_language, recipe.data.target_language) == ("en", "fr")
     assert recipe.data.tokenizer.vocab_size == recipe.model.vocab_size
     assert not list((tmp_path / "new").glob(".*"))
+
+
+@pytest.mark.parametrize(("source", "target"), [("en", "de"), ("fr", "it")])
+def test_cleaning_drops_nothing(source, target, tmp_path, capsys):
+    recipe = write_phrases(tmp_path, source, target, pairs=1_000)
+    assert run(["doctor", str(recipe)]) == 0
+    assert "800 kept, 0 dropped" in capsys.readouterr().out
 
 
 def test_a_folder_that_was_not_finished_has_no_recipe(tmp_path):

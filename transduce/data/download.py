@@ -1,11 +1,10 @@
-"""A file from an address or a mirror folder, whole and the same as last time: resumed, retried and locked."""
+"""A file from an address or a mirror folder, whole or not at all: resumed, retried, and checked against the lock."""
 
 from __future__ import annotations
 
 import email.utils
-import hashlib
 import http.client
-import json
+import os
 import shutil
 import sys
 import time
@@ -19,9 +18,9 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from transduce.data.folder import whole_file
+from transduce.data.lock import LOCK, Lock
 from transduce.errors import DataError
 
-LOCK = "transduce-data.lock"
 CHUNK = 1 << 16
 
 
@@ -35,45 +34,6 @@ class Patience:
     trickle: int = 1 << 10
     back_off: float = 1.0  # doubled after every try
     longest_wait: float = 60.0  # also when a server asks for more
-
-
-class Lock:
-    """The size and SHA-256 of every file of a folder when it was first used; a later one must be the same."""
-
-    def __init__(self, folder: Path, *, accept_changes: bool = False) -> None:
-        self.path = folder / LOCK
-        self.accept_changes = accept_changes
-        self.files: dict[str, dict[str, Any]] = {}
-        try:
-            if self.path.exists():
-                self.files = dict(json.loads(self.path.read_text(encoding="utf-8"))["files"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise DataError(
-                f"{self.path} is not a lock file; restore it, or delete it to trust the files anew"
-            ) from None
-
-    def expected_bytes(self, name: str) -> int | None:
-        """The size that a file must have, where one was recorded."""
-        return None if self.accept_changes or name not in self.files else int(self.files[name]["bytes"])
-
-    def check(self, name: str, path: Path, address: str) -> None:
-        """Refuse a file that differs from the recorded one; take note of a new one (`save` keeps the note)."""
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        found = {"address": address, "bytes": path.stat().st_size, "sha256": sha256}
-        locked = self.files.get(name, found)
-        if not self.accept_changes and (locked["bytes"], locked["sha256"]) != (found["bytes"], found["sha256"]):
-            raise DataError(
-                f"{path} has {found['bytes']:,} bytes and SHA-256 {sha256[:16]}..., but {self.path.name} expects "
-                f"{locked['bytes']:,} and {locked['sha256'][:16]}...; delete it to fetch it again, or pass "
-                "--accept-changes if a new edition is wanted"
-            )
-        self.files[name] = found
-
-    def save(self) -> None:
-        """Write the lock file."""
-        with whole_file(self.path) as file:
-            file.write(json.dumps({"files": self.files}, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def fetch(
@@ -93,7 +53,7 @@ class _TryAgain(Exception):
     """A try that failed in a way in which the next may not."""
 
     def __init__(self, reason: object, *, wait: float | None = None, from_the_start: bool = False) -> None:
-        super().__init__(str(reason) or type(reason).__name__)
+        super().__init__(" ".join(str(reason).split()) or type(reason).__name__)
         self.wait = wait
         self.from_the_start = from_the_start
 
@@ -151,10 +111,12 @@ def _receive(response: http.client.HTTPResponse, part: Path, start: int, total: 
         raise DataError(
             f"{part.parent} has no room for {total - start:,} bytes of {part.stem}; make room, then run again"
         )
+    if not start:
+        part.unlink(missing_ok=True)  # before the new tag: an old part under it would be taken for the new file's
     with whole_file(_note(part)) as note:
         note.write(_validator(response).encode())
     received, recent, since = start, 0, time.monotonic()
-    with part.open("ab" if start else "wb") as file, _progress(part.stem, start, total) as advance:
+    with part.open("ab") as file, _progress(part.stem, start, total) as advance:
         for chunk in _chunks(response):
             file.write(chunk)
             received, recent = received + len(chunk), recent + len(chunk)
@@ -163,6 +125,8 @@ def _receive(response: http.client.HTTPResponse, part: Path, start: int, total: 
                 if recent < patience.trickle:
                     raise _TryAgain(f"{recent} bytes in {patience.timeout:.0f} seconds")
                 recent, since = 0, time.monotonic()
+        file.flush()
+        os.fsync(file.fileno())
     if total is not None and received != total:
         raise _TryAgain(f"the connection ended after {received:,} of {total:,} bytes")
 
@@ -199,7 +163,11 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        _refuse_unless_http(newurl, after=req.full_url)
+        try:
+            _refuse_unless_http(newurl, after=req.full_url)
+        except DataError:
+            fp.close()
+            raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -219,13 +187,12 @@ def _open(address: str, headers: dict[str, str], patience: Patience) -> http.cli
         return response
     except urllib.error.HTTPError as error:
         with error:
+            reason = f"answered {error.code} {' '.join(str(error.reason).split())}"
             if error.code not in (408, 416, 425, 429) and error.code < 500:
                 raise DataError(
-                    f"{address} answered {error.code} {error.reason}; it may have moved: fetch the file by other means "
-                    "and pass its folder as --mirror"
+                    f"{address} {reason}; it may have moved: fetch it by other means and pass its folder as --mirror"
                 ) from None
-            reason = f"it answered {error.code} {error.reason}"
-            raise _TryAgain(reason, wait=_retry_after(error), from_the_start=error.code == 416) from None
+            raise _TryAgain(f"it {reason}", wait=_retry_after(error), from_the_start=error.code == 416) from None
     except urllib.error.URLError as error:
         raise _TryAgain(error.reason) from None
     except (OSError, http.client.HTTPException) as error:

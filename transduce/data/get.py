@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from transduce.data.catalogue import Text, find
-from transduce.data.download import Lock, Patience, fetch
+from transduce.data.download import Patience, fetch
 from transduce.data.folder import RECIPE, SECTIONS, whole_file, write_recipe
+from transduce.data.lock import Lock
 from transduce.data.phrases import write_phrases
 from transduce.data.unpack import Damaged, unpack
 from transduce.errors import ConfigError, DataError

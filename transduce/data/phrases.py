@@ -125,22 +125,27 @@ def _babel(part: str) -> Any:
     return require(f"babel.{part}", extra="phrases")
 
 
+@cache
+def _locale(language: str) -> Any:
+    return _babel("core").Locale(language)
+
+
 def _date(random: Random, style: str) -> Say:
     day = date.fromordinal(random.randint(FIRST_DAY.toordinal(), LAST_DAY.toordinal()))
     if style == "abbreviated":
-        return lambda language: _babel("dates").format_skeleton("yMMMEd", day, locale=language)
-    return lambda language: _babel("dates").format_date(day, style, locale=language)
+        return lambda language: _babel("dates").format_skeleton("yMMMEd", day, locale=_locale(language))
+    return lambda language: _babel("dates").format_date(day, style, locale=_locale(language))
 
 
 def _time(random: Random) -> Say:
     moment = time(random.randrange(24), random.randrange(60))
-    return lambda language: _babel("dates").format_time(moment, "short", locale=language)
+    return lambda language: _babel("dates").format_time(moment, "short", locale=_locale(language))
 
 
 def _span(value: int, unit: str, language: str, add_direction: bool = False) -> str:
     seconds = value * dict(_babel("dates").TIMEDELTA_UNITS)[unit]
     say = partial(_babel("dates").format_timedelta, seconds, granularity=unit, threshold=math.inf)  # in this unit alone
-    return str(say(add_direction=add_direction, locale=language))
+    return str(say(add_direction=add_direction, locale=_locale(language)))
 
 
 def _relative(random: Random, sign: int) -> Say:
@@ -152,7 +157,7 @@ def _number(random: Random, decimals: int) -> Say:
     number = Decimal(random.randrange(1_000, 10 ** random.randint(4, 6 + decimals))).scaleb(
         -random.randint(0, decimals)
     )
-    return lambda language: _babel("numbers").format_decimal(number, locale=language)
+    return lambda language: _babel("numbers").format_decimal(number, locale=_locale(language))
 
 
 def _spelt(random: Random, to: str, last: int) -> Say:
@@ -162,19 +167,21 @@ def _spelt(random: Random, to: str, last: int) -> Say:
 
 def _percent(random: Random) -> Say:
     share = Decimal(random.randint(20, 999)) / 1_000  # from 2 %: Italian writes "dell'1 %" but "del 1.000 %"
-    return lambda language: _babel("numbers").format_percent(share, locale=language, decimal_quantization=False)
+    return lambda language: _babel("numbers").format_percent(
+        share, locale=_locale(language), decimal_quantization=False
+    )
 
 
 def _money(random: Random, style: str, currencies: tuple[str, ...]) -> Say:
     amount = Decimal(random.randrange(200, 10 ** random.randint(3, 7))) / 100
     say = partial(_babel("numbers").format_currency, amount, random.choice(currencies), format_type=style)
-    return lambda language: say(locale=language)
+    return lambda language: say(locale=_locale(language))
 
 
 def _quantity(random: Random, units: tuple[str, ...]) -> Say:
     value = Decimal(random.choice((10 * random.randint(1, 999), random.randint(1, 999)))) / 10
     say = partial(_babel("units").format_unit, value, random.choice(units), length="long")
-    return lambda language: say(locale=language)
+    return lambda language: say(locale=_locale(language))
 
 
 def _duration(random: Random) -> Say:
@@ -183,7 +190,7 @@ def _duration(random: Random) -> Say:
 
     def say(language: str) -> str:
         spans = [_span(value, unit, language) for unit, value in parts]
-        return str(_babel("lists").format_list(spans, locale=language))
+        return str(_babel("lists").format_list(spans, locale=_locale(language)))
 
     return say
 
@@ -192,8 +199,8 @@ def _names(random: Random, of: str, codes: str) -> Say:
     chosen = random.sample(codes.split(), random.randint(1, 4))
 
     def say(language: str) -> str:
-        names = getattr(_babel("core").Locale(language), of)
-        return str(_babel("lists").format_list([names[code] for code in chosen], locale=language))
+        names = getattr(_locale(language), of)
+        return str(_babel("lists").format_list([names[code] for code in chosen], locale=_locale(language)))
 
     return say
 
