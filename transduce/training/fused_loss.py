@@ -58,7 +58,8 @@ class ProjectedLoss(torch.autograd.Function):
         logits = F.linear(flat, weight)
         losses = torch.empty(2, flat.size(0), device=x.device, dtype=torch.float32)
         _loss_and_gradient[(flat.size(0),)](
-            logits, labels.flatten(), losses[0], losses[1], EPS=eps_ls, V=V, BLOCK=min(4096, triton.next_power_of_2(V))
+            logits, labels.flatten(), losses[0], losses[1], EPS=eps_ls, V=V, BLOCK=min(8192, triton.next_power_of_2(V)),
+            num_warps=16,
         )
         ctx.save_for_backward(flat, weight, logits)
         ctx.shape = x.shape
