@@ -193,6 +193,14 @@ def test_a_damaged_store_is_made_again(recipe, tmp_path):
     Store(out).verify()
 
 
+def test_a_folder_that_is_no_store_is_left_alone(recipe, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
+    with pytest.raises(DataError, match="exists and is not a token store"):
+        prepare(recipe, tmp_path, tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter1.txt").exists()
+
+
 def test_two_calls_at_once_do_not_meet(recipe, tmp_path, monkeypatch):
     out = tmp_path / "x.store"
 
@@ -273,7 +281,7 @@ def test_processes_give_the_same_store_as_none(recipe, tmp_path, monkeypatch):
 
 def test_what_comes_out_can_be_trained_on(recipe, tmp_path):
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
-    plan = Plan(store, tokens_per_step=1000, seed=1)
+    plan = Plan.of(recipe, store)
     seen = np.concatenate([plan.batch(step).pairs for step in range(plan.steps_per_epoch)])
     assert sorted(seen) == list(range(PAIRS + 50))
 
