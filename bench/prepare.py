@@ -73,6 +73,7 @@ def measure(recipe: Recipe, base: Path, sample: int, workers: int) -> dict[str, 
         prepare(recipe, base, folder / "bench.store", workers=workers)
         again = time.perf_counter() - started
         read = sum(about["read"] for about in store.manifest["sections"]["train"]["corpora"].values())
+        kept, tokens = store.train.pairs, int(store.train.source.offsets[-1] + store.train.target.offsets[-1])
         data = recipe.data
         pairs = (p for c in data.corpora for p in read_pairs(c, data.source_language, data.target_language, base))
         some = list(itertools.islice(pairs, 0, sample * (read // sample or 1), read // sample or 1))
@@ -81,8 +82,8 @@ def measure(recipe: Recipe, base: Path, sample: int, workers: int) -> dict[str, 
         slow = (processor_seconds() - slow) * read / len(some)
     return {
         "pairs": read,
-        "kept": store.train.pairs,
-        "tokens": int(store.train.source.offsets[-1] + store.train.target.offsets[-1]),
+        "kept": kept,
+        "tokens": tokens,
         "workers": workers,
         "seconds": seconds,
         "processor_seconds": spent,
