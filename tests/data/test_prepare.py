@@ -97,7 +97,8 @@ def test_zero_usable_pairs_are_refused_with_the_reasons(recipe, tmp_path):
     assert not (tmp_path / "x.store").exists()
 
 
-def test_validation_and_test_sets_keep_order_and_text(recipe, tmp_path):
+def test_validation_and_test_sets_keep_order_and_text(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(spooling, "_SPOOL_BYTES", 100)
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
     for section, names in ((store.validation, ["valid"]), (store.test, ["test-a", "test-b"])):
         assert list(section.corpora) == names
@@ -255,6 +256,7 @@ def test_sampling_stores_several_segmentations_of_the_same_pairs(recipe, tmp_pat
     assert decoded[:pairs] == decoded[pairs : 2 * pairs] == decoded[2 * pairs :]
     ids = [[row.tolist() for row in train.source][v * pairs : (v + 1) * pairs] for v in range(3)]
     assert ids[0] != ids[1] != ids[2]
+    assert store.manifest["sections"]["train"]["corpora"]["news"]["pairs"] == PAIRS
     assert len(store.validation.source) == 20  # watched as it will be used: without sampling
     again = prepare(changed(recipe, tokenizer=tokenizer), tmp_path, tmp_path / "y.store")
     assert again.manifest["files"] == store.manifest["files"]
@@ -269,6 +271,14 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(recipe, tmp_path):
     assert store.train.pairs == (lengths <= limit).sum()
     dropped = [about["dropped"] for about in store.manifest["sections"]["train"]["corpora"].values()]
     assert sum(reasons["too-many-tokens"] for reasons in dropped) == (lengths > limit).sum()
+
+
+def test_no_sampled_segmentation_is_longer_than_allowed(recipe, tmp_path):
+    tokenizer = TokenizerConfig(vocab_size=400, sampling=0.5, variants=2)
+    store = prepare(changed(recipe, tokenizer=tokenizer, max_tokens=30), tmp_path, tmp_path / "x.store")
+    lengths = np.concatenate([np.diff(store.train.source.offsets), np.diff(store.train.target.offsets)])
+    assert lengths.max() <= store.train.longest <= 30
+    assert store.train.pairs > 100
 
 
 @pytest.mark.slow
