@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -324,3 +327,23 @@ def test_mistakes_get_one_line(recipe, tmp_path):
     with pytest.raises(DataError, match=r"absent\.en does not exist"):
         prepare(changed(recipe, corpora=(missing,)), tmp_path, out)
     assert json.loads((prepare(recipe, tmp_path, out).path / MANIFEST).read_text())["joint"] is True
+
+
+@pytest.mark.slow
+def test_killed_at_every_stage_it_still_ends_with_the_same_store(tmp_path):
+    write_corpus(tmp_path, "news", 30_000, 1)
+    path = tmp_path / "small.toml"
+    path.write_text('[[data.corpora]]\nsource = "news.en"\ntarget = "news.de"\n')
+    command = [sys.executable, "-m", "transduce", "prepare", str(path), "data.tokenizer.vocab_size=330"]
+    subprocess.run([*command, "--out", str(tmp_path / "whole.store")], check=True, capture_output=True)
+    work, kills = tmp_path / "small.store.partial", 0
+    for sign in ("fingerprint", "train-0-0.spool", "cleaned.json", "target.model", "train-0-1.npz", "store"):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and not (work / sign).exists():
+                time.sleep(0.001)
+            kills += process.poll() is None
+            process.kill()
+    assert kills >= 5
+    subprocess.run(command, check=True, capture_output=True)
+    assert Store(tmp_path / "small.store").manifest["files"] == Store(tmp_path / "whole.store").manifest["files"]
+    assert not work.exists()
