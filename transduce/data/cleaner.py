@@ -112,9 +112,9 @@ class Cleaner:
 
     def _remark(self, chunk: Chunk) -> None:
         for remark in chunk.remarks:
-            if remark.count and remark.rule in self._actions:
+            if remark.times and remark.rule in self._actions:
                 finding = self._finding(remark.rule)
-                finding.count += remark.count
+                finding.count += remark.times
                 finding.first = finding.first or f"{remark.file}:{remark.line}"
             told = any(note.startswith(f"{remark.file}:") for note in self._report.notes)
             if remark.advice and not told:  # once a file

@@ -107,10 +107,11 @@ def read_parquet(path: Path, languages: tuple[str, str], strict: bool) -> Iterat
                 table = batch.column(0).flatten() if prefix else batch.columns
                 order = batch.schema.field(0).type.names if prefix else batch.schema.names
                 texts = {name: values.to_pylist() for name, values in zip(order, table, strict=True)}
-                sides = [
-                    [_text(text, name, f"{path}:{first + i}") for i, text in enumerate(texts[name])] for name in columns
-                ]
-                yield Chunk(*sides, range(first, first + len(batch)), str(path), str(path))
+                sources, targets = (
+                    [_text(text, name, f"{path}:{row}") for row, text in enumerate(texts[name], first)]
+                    for name in columns
+                )
+                yield Chunk(sources, targets, range(first, first + len(batch)), str(path), str(path))
                 first += len(batch)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; expected a Parquet file") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from transduce.config import CorpusConfig
 from transduce.data.compression import plain_suffix
 from transduce.data.containers import read_jsonl, read_parquet, read_tsv
-from transduce.data.lines import Lines, count_lines, read_lines
+from transduce.data.lines import Lines, Remark, count_lines, read_lines
 from transduce.data.pairs import Chunk, Pair
 from transduce.data.tmx import read_tmx
 from transduce.errors import DataError
@@ -87,7 +87,7 @@ def _read_parallel(source: Path, target: Path, languages: tuple[str, str], stric
     readers = [read_lines(path, code, strict) for path, code in zip((source, target), languages, strict=True)]
     sources, targets = nothing, nothing
     while True:
-        remarks = ()
+        remarks: tuple[Remark, ...] = ()
         if not sources.texts:
             sources = next(readers[0], nothing)
             remarks += sources.remarks

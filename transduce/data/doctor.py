@@ -95,7 +95,9 @@ def from_arguments(
         if test:  # relative to where the command is given, not to the recipe
             test = [str(Path(name).absolute()) for name in test]
     else:
-        recipe = replace(recipe, data=replace(recipe.data, corpora=_corpora(files), **_languages(files)))
+        source, target = _languages(files)
+        data = DataConfig(corpora=_corpora(files), source_language=source, target_language=target)
+        recipe = replace(recipe, data=data)
     for change in changes:
         recipe = apply_override(recipe, change)
     data = replace(recipe.data, test=(*recipe.data.test, *_corpora(test)))
@@ -126,9 +128,9 @@ def _corpora(files: Sequence[str]) -> tuple[CorpusConfig, ...]:
     return tuple(corpora)
 
 
-def _languages(files: Sequence[str]) -> dict[str, str]:
+def _languages(files: Sequence[str]) -> tuple[str, str]:
     """The languages that the first two files are named after: x.en and x.de.gz."""
     codes = [re.fullmatch(r"\.([a-z]{2}([-_][a-z]+)?)", plain_suffix(Path(file))) for file in files[:2]]
     if len(codes) == 2 and codes[0] and codes[1]:
-        return {"source_language": codes[0][1], "target_language": codes[1][1]}
-    return {"source_language": "source", "target_language": "target"}
+        return codes[0][1], codes[1][1]
+    return "source", "target"

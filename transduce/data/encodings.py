@@ -60,7 +60,8 @@ def diagnosis(path: Path, line: int, bad_line: bytes, around: bytes, language: s
 
 def conversion(path: Path, line: int, encoding: str) -> str:
     """One line for a file that is all in another encoding."""
-    return f"{path}:{line} is not UTF-8 but looks like {encoding}; convert the (uncompressed) file: iconv -f {encoding} -t UTF-8"
+    found = f"{path}:{line} is not UTF-8 but looks like {encoding}"
+    return f"{found}; convert the (uncompressed) file with: iconv -f {encoding} -t UTF-8"
 
 
 def _is_mixed(data: bytes, encoding: str) -> bool:

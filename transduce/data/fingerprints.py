@@ -1,4 +1,4 @@
-"""When two sentences are the same: their letters and digits alone, as 64-bit hashes, millions of them in little memory."""
+"""When two sentences are the same: by their letters and digits alone, as 64-bit hashes, millions in little memory."""
 
 from __future__ import annotations
 

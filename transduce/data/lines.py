@@ -23,8 +23,8 @@ class Remark(NamedTuple):
 
     rule: str
     file: str
-    line: int
-    count: int
+    line: int  # where it was met first
+    times: int
     advice: str = ""
 
 
