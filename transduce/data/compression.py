@@ -54,7 +54,8 @@ def blocks(path: Path) -> Iterator[bytes]:
     except (DataError, MissingExtra):
         raise
     except Exception as error:  # each decompressor has its own: zlib.error, LZMAError, OSError, ZstdError
-        raise DataError(f"{path} cannot be read after line {lines:,}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read after line {lines:,}: {reason}") from None
 
 
 def _unpacked(file: BinaryIO, new: Callable[[], Any]) -> Iterator[bytes]:

@@ -27,8 +27,9 @@ def key(text: str) -> bytes:
 
 
 def _mark(character: re.Match[str]) -> str:
-    """Vowel signs of Indic scripts and the like belong to their letter."""
-    return character[0] if unicodedata.category(character[0])[0] == "M" else ""
+    """Vowel signs of Indic scripts belong to their letter, and bytes that could not be decoded may be letters."""
+    category = unicodedata.category(character[0])
+    return character[0] if category[0] == "M" or category == "Cs" else ""
 
 
 def digest(data: bytes) -> bytes:

@@ -77,15 +77,15 @@ def count_lines(path: Path) -> int:
 
 def whole_lines(path: Path) -> Iterator[bytes]:
     """The file's bytes in blocks that end where a line ends."""
-    rest = b""
+    rest: list[bytes] = []
     for block in blocks(path):
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield rest + block[:cut]
-            rest = block[cut:]
+            yield b"".join([*rest, block[:cut]])
+            rest = [block[cut:]]
         else:
-            rest += block
-            if len(rest) > _LONGEST:
+            rest.append(block)
+            if sum(map(len, rest)) > _LONGEST:
                 raise DataError(f"{path} has a line of more than {_LONGEST >> 20} MiB; is it a file of text?")
-    if rest:
-        yield rest
+    if last := b"".join(rest):
+        yield last

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -131,10 +132,11 @@ SIDE_RULES: dict[str, Callable[[Side, CleanConfig], bool]] = {
 
 _NUMBER = re.compile(r"(?<![#A-Za-z_\d])(?:\d{1,3}(?: \d{3})+(?!\d)|\d(?:[.,:\u2236/'\u2019\u00a0\u202fh\u2013-]?\d)+)")
 _DIGIT = re.compile(r"\d")
+_FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _MARKUP_SIGN = re.compile("[<%{$]")
 _TAG = re.compile(r"<(/?[A-Za-z][\w:-]*+)[^<>]*?(/?)>")
 _PLACEHOLDER = re.compile(r"(?<![\d%])%(?:\d+\$|\([\w.]+\))?[sdifuxXc@]\b|%\d\b|\$?\{\{?[\w.:-]*\}?\}|\$\([\w.]+\)")
-_URL = re.compile(r"\b(?:https?|ftp)://[^\s/]*?([\w-]+\.[\w-]+)(?=[/:?#\s.,;)\"'<>]|$)")
+_URL = re.compile(r"\b(?:https?|ftp)://[^\s/]*?([\w-]+\.[\w-]+)(?=[/:?#\s,;)\"'<>]|\.?$|\.\W)")
 
 
 def ratio_is_odd(source: Side, target: Side, config: CleanConfig) -> bool:
@@ -149,21 +151,23 @@ def is_copy(source: Side, target: Side, config: CleanConfig) -> bool:
 
 
 def numbers_differ(source: Side, target: Side, config: CleanConfig) -> bool:
-    """Compared as a bag of digits, so that 1,000.5 is 1.000,5 and 12/25 is 25.12.
+    """Compared by their digits, so that 1,000.5 is 1.000,5, and part by part, so that 12/25 is 25.12.
 
-    Single digits and round numbers are often written as words: on one side alone, only 1987 and the like count.
+    Single digits and round numbers are often written as words: missing on the other side, only 1987 and the like count.
     """
     if not _DIGIT.search(source.text) and not _DIGIT.search(target.text):
         return False
-    sides = [_NUMBER.findall(side.text) for side in (source, target)]
-    if all(sides):
-        same_numbers = _digits("".join(sides[0])) == _digits("".join(sides[1]))
-        return not same_numbers and _digits(source.text) != _digits(target.text)
-    return any(len(_digits(number).strip("0")) > 2 for number in sides[0] + sides[1])
-
-
-def _digits(text: str) -> str:
-    return "".join(sorted(str(unicodedata.digit(sign)) for sign in text if sign.isdecimal()))
+    if _NUMBER.findall(source.text) == _NUMBER.findall(target.text):
+        return False
+    texts = [_FOREIGN_DIGIT.sub(lambda sign: str(unicodedata.digit(sign[0])), side.text) for side in (source, target)]
+    sides = [Counter(re.sub(r"\D", "", number) for number in _NUMBER.findall(text)) for text in texts]
+    only_source, only_target = sides[0] - sides[1], sides[1] - sides[0]
+    parts = [sorted(re.findall(r"\d+", text)) for text in texts]
+    if not (only_source or only_target) or parts[0] == parts[1]:
+        return False
+    if only_source and only_target:
+        return True
+    return any(len(number.replace("0", "")) > 2 for number in only_source | only_target)
 
 
 def markup_differs(source: Side, target: Side, config: CleanConfig) -> bool:
