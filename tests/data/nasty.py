@@ -1,5 +1,7 @@
 """Nasty corpora, each with the exact report it must get: files to write, what to call the doctor with, what it says."""
 
+# ruff: noqa: RUF001  (signs that look like others are the point)
+
 import bz2
 import gzip
 import io
@@ -83,7 +85,6 @@ def parquet(**columns):
 nfd = unicodedata.normalize("NFD", "Grüße aus Köln")
 many = [f"This is sentence number {n} of the file." for n in "abcdefghijklmnopqrstuvwxyz"] * 40
 zst = zstandard.ZstdCompressor()
-no_usable = ["a b"]
 
 SOUND = [
     Case("sound text", {"x.en": lines(*EN), "x.de": lines(*DE)}, 3, 3),
@@ -530,7 +531,8 @@ BROKEN = [
         1,
         1,
         errors=[
-            "x.jsonl:2 is not JSON: Unterminated string starting at: line 1 column 8 (char 7); expected one object a line"
+            "x.jsonl:2 is not JSON: Unterminated string starting at: line 1 column 8 (char 7);"
+            " expected one object a line"
         ],
         arguments=["x.jsonl"],
         languages=("en", "de"),
@@ -595,7 +597,8 @@ BROKEN = [
         0,
         0,
         errors=[
-            "x.parquet cannot be read as Parquet: Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file."
+            "x.parquet cannot be read as Parquet: Parquet magic bytes not found in footer."
+            " Either the file is corrupted or this is not a parquet file."
         ],
         arguments=["x.parquet"],
         languages=("en", "de"),

@@ -7,6 +7,7 @@ import lzma
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -256,7 +257,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path, suffix):
         path = tmp_path / f"{repeats}.en{suffix}"
         path.write_bytes(megabyte * repeats)
         command = [sys.executable, "-c", textwrap.dedent(script), str(path)]
-        count, peak = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+        result = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True)
+        count, peak = map(int, result.stdout.split())
         assert count == 20_000 * repeats
         peaks.append(peak / 1024)
     assert peaks[1] < peaks[0] + 20
