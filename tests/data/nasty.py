@@ -204,6 +204,14 @@ ENCODINGS = [
         0,
         errors=[convert("x.de:1", "UTF-16BE")],
     ),
+    Case(
+        "UTF-16 Japanese without mark",
+        {"x.en": lines("yes", "Japanese"), "x.ja": "はい\n日本語\n".encode("utf-16-be")},
+        0,
+        0,
+        errors=[convert("x.ja:1", "UTF-16BE")],
+        arguments=["x.en", "x.ja"],
+    ),
     Case("UTF-32", clean_en_and("\n".join(DE).encode("utf-32")), 0, 0, errors=[convert("x.de:1", "UTF-32")]),
     Case(
         "Latin-1",

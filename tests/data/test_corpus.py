@@ -4,9 +4,11 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -195,6 +197,18 @@ def test_what_cannot_be_read_gets_one_clear_line(tmp_path, source, target, messa
         read(tmp_path, source, target=(target,) if target else ())
     assert message.format(base=tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_can_be_read(tmp_path):
+    os.mkfifo(tmp_path / "x.en")
+    (tmp_path / "x.de").write_bytes(lines(["eins", "zwei"]))
+    writer = threading.Thread(
+        target=(tmp_path / "x.en").write_bytes, args=(gzip.compress(lines(["one", "two", "three"])),)
+    )
+    writer.start()
+    with pytest.raises(DataError, match=r"x\.de has 2 lines but .*x\.en has 3; they must be parallel"):
+        read(tmp_path, "x.en", target=("x.de",))
+    writer.join()
 
 
 def test_what_is_not_utf8_passes_through_if_asked(tmp_path):

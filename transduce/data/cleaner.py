@@ -150,6 +150,7 @@ class Cleaner:
             if not is_known:
                 self._report.notes.append(f"sentences in {code!r} cannot be identified: their language was not checked")
         pairs = self._sample.take()
+        self._sample = _Sample(0)
         for pair, target_file in pairs:
             for side, (text, code) in enumerate(zip(pair[:2], self._languages, strict=True)):
                 if known[side] and language.is_wrong(rules.measure(text, len), code):

@@ -40,8 +40,7 @@ def blocks(path: Path) -> Iterator[bytes]:
     lines = 0
     try:
         with path.open("rb") as file:
-            start = file.read(16)
-            file.seek(0)
+            start = file.peek(16)  # a pipe cannot go back
             by_content = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
             new = _DECOMPRESSORS.get(path.suffix, _DECOMPRESSORS.get(by_content))
             for block in _gathered(_unpacked(file, new)) if new else iter(lambda: file.read(BLOCK), b""):

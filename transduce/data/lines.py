@@ -70,11 +70,6 @@ def read_lines(path: Path, language: str = "", strict: bool = True) -> Iterator[
         first += len(texts)
 
 
-def count_lines(path: Path) -> int:
-    """How many lines a file has; a last one without \\n counts."""
-    return sum(block.count(b"\n") + (not block.endswith(b"\n")) for block in whole_lines(path))
-
-
 def whole_lines(path: Path) -> Iterator[bytes]:
     """The file's bytes in blocks that end where a line ends."""
     rest: list[bytes] = []

@@ -61,6 +61,7 @@ RULES = {
     "byte-order-mark": Rule(False, "a file that starts with U+FEFF (taken off in reading)"),
     "crlf": Rule(False, "lines that end in \\r\\n (the \\r is taken off in reading)"),
 }
+_OF_FILES = {"mixed-quotes", "byte-order-mark", "crlf"}
 
 
 def actions(config: CleanConfig) -> dict[str, bool]:
@@ -69,6 +70,8 @@ def actions(config: CleanConfig) -> dict[str, bool]:
         for name in getattr(config, setting):
             if name not in RULES:
                 raise ConfigError(f"data.clean.{setting} names {name!r}, which is no rule; known: {', '.join(RULES)}")
+    for name in set(config.drop) & _OF_FILES:
+        raise ConfigError(f"data.clean.drop names {name}, which is about files, not pairs; it can only warn")
     on = {name: rule for name, rule in RULES.items() if name not in config.off}
     return {name: (rule.drops or name in config.drop) and name not in config.warn for name, rule in on.items()}
 
