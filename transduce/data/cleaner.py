@@ -112,9 +112,9 @@ class Cleaner:
 
     def _remark(self, chunk: Chunk) -> None:
         for remark in chunk.remarks:
-            if remark.count and remark.rule in self._actions:
+            if remark.times and remark.rule in self._actions:
                 finding = self._finding(remark.rule)
-                finding.count += remark.count
+                finding.count += remark.times
                 finding.first = finding.first or f"{remark.file}:{remark.line}"
             told = any(note.startswith(f"{remark.file}:") for note in self._report.notes)
             if remark.advice and not told:  # once a file
@@ -150,6 +150,7 @@ class Cleaner:
             if not is_known:
                 self._report.notes.append(f"sentences in {code!r} cannot be identified: their language was not checked")
         pairs = self._sample.take()
+        self._sample = _Sample(0)
         for pair, target_file in pairs:
             for side, (text, code) in enumerate(zip(pair[:2], self._languages, strict=True)):
                 if known[side] and language.is_wrong(rules.measure(text, len), code):
