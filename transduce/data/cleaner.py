@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import multiprocessing
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from transduce.data import language, rules
 from transduce.data.fingerprints import Hashes, HashSet
 from transduce.data.judgement import Judgement, judge
 from transduce.data.pairs import Chunk, Pair
+from transduce.data.parallel import worker_pool
 from transduce.data.report import Finding, Report
 from transduce.errors import MissingExtra
 
@@ -204,7 +204,7 @@ def _judged(
     if processes == 1:
         return
     waiting: deque[tuple[Chunk, Future[Judgement]]] = deque()
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(processes) as pool:
         for chunk in chunks:
             waiting.append((chunk, pool.submit(judge, chunk)))
             if len(waiting) > 2 * processes:
