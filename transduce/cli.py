@@ -121,7 +121,7 @@ def doctor(
         refuse_existing(json)
     data, base = from_arguments(corpus, test, source_language, target_language)
     with shown_progress(Console(stderr=True)) as progress:
-        workers = processes or min(len(os.sched_getaffinity(0)), 8)
+        workers = processes or min(os.cpu_count() or 1, 8)
         report = examine(data, base, out=out, processes=workers, progress=progress)
     print_report(report, Console())
     if json:

@@ -83,6 +83,13 @@ def test_a_section_is_read_in_order(store, layout):
         assert max(batch.source.size for batch in batches) < 2 * tokens
 
 
+def test_a_row_is_filled_to_its_last_position(make_store):
+    store = make_store(np.full((8, 2), TILE // 4))
+    pad = store.target_tokenizer.pad
+    batches = list(in_order(store.train, (pad, pad), TILE))
+    assert [batch.efficiency for batch in batches] == [(1.0, 1.0)] * 2
+
+
 def test_a_sentence_that_cannot_fit_is_refused(store):
     pad = store.target_tokenizer.pad
     with pytest.raises(DataError, match="the longest sentence has"):

@@ -60,14 +60,26 @@ def test_steps_hold_about_the_tokens_asked_for():
     assert (np.ptp(sums, axis=0) < 250).all()
 
 
-def test_epochs_and_seeds_give_other_orders_of_the_same_pairs():
-    store = bare_store(like_sentences(3000))
-    plan, other = (Plan(store, tokens_per_step=2000, seed=seed) for seed in (1, 2))
+def together(steps):
+    """Every two pairs that share a step."""
+    return {two for step in steps for two in itertools.combinations(sorted(step.tolist()), 2)}
+
+
+@pytest.mark.parametrize("lengths", [like_sentences(1000), np.full((1000, 2), 20)], ids=["mixed", "equal"])
+def test_epochs_and_seeds_shuffle_anew(lengths):
+    store = bare_store(lengths)
+    plan, other = (Plan(store, tokens_per_step=1000, seed=seed) for seed in (1, 2))
     first, second, foreign = epoch_pairs(plan, 0), epoch_pairs(plan, 1), epoch_pairs(other, 0)
-    for one, two in ((first, second), (first, foreign)):
-        together = {frozenset(pair) for step in one for pair in itertools.pairwise(sorted(step))}
-        again = {frozenset(pair) for step in two for pair in itertools.pairwise(sorted(step))}
-        assert len(together & again) < 0.2 * len(together)
+    for again in (second, foreign):
+        assert len(together(first) & together(again)) < 2 * len(together(first)) / plan.steps_per_epoch
+
+
+def test_each_pass_starts_at_another_pair():
+    plan = Plan(bare_store(np.full((5000, 2), 20)), tokens_per_step=1000, seed=1)
+    assert SHARD_STEPS < plan.steps_per_epoch <= 2 * SHARD_STEPS
+    half = plan.steps_per_epoch // 2
+    halves = [set(np.concatenate(epoch_pairs(plan, epoch)[:half]).tolist()) for epoch in (0, 1)]
+    assert len(halves[0] & halves[1]) < 0.95 * len(halves[0])
 
 
 def test_any_step_is_reached_without_those_before_it():

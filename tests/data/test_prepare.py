@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,7 +100,8 @@ def test_zero_usable_pairs_are_refused_with_the_reasons(recipe, tmp_path):
     assert not (tmp_path / "x.store").exists()
 
 
-def test_validation_and_test_sets_keep_order_and_text(recipe, tmp_path):
+def test_validation_and_test_sets_keep_order_and_text(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(spooling, "_SPOOL_BYTES", 100)
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
     for section, names in ((store.validation, ["valid"]), (store.test, ["test-a", "test-b"])):
         assert list(section.corpora) == names
@@ -193,6 +197,14 @@ def test_a_damaged_store_is_made_again(recipe, tmp_path):
     Store(out).verify()
 
 
+def test_a_folder_that_is_no_store_is_left_alone(recipe, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
+    with pytest.raises(DataError, match="exists and is not a token store"):
+        prepare(recipe, tmp_path, tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter1.txt").exists()
+
+
 def test_two_calls_at_once_do_not_meet(recipe, tmp_path, monkeypatch):
     out = tmp_path / "x.store"
 
@@ -247,6 +259,7 @@ def test_sampling_stores_several_segmentations_of_the_same_pairs(recipe, tmp_pat
     assert decoded[:pairs] == decoded[pairs : 2 * pairs] == decoded[2 * pairs :]
     ids = [[row.tolist() for row in train.source][v * pairs : (v + 1) * pairs] for v in range(3)]
     assert ids[0] != ids[1] != ids[2]
+    assert store.manifest["sections"]["train"]["corpora"]["news"]["pairs"] == PAIRS
     assert len(store.validation.source) == 20  # watched as it will be used: without sampling
     again = prepare(changed(recipe, tokenizer=tokenizer), tmp_path, tmp_path / "y.store")
     assert again.manifest["files"] == store.manifest["files"]
@@ -263,6 +276,14 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(recipe, tmp_path):
     assert sum(reasons["too-many-tokens"] for reasons in dropped) == (lengths > limit).sum()
 
 
+def test_no_sampled_segmentation_is_longer_than_allowed(recipe, tmp_path):
+    tokenizer = TokenizerConfig(vocab_size=400, sampling=0.5, variants=2)
+    store = prepare(changed(recipe, tokenizer=tokenizer, max_tokens=30), tmp_path, tmp_path / "x.store")
+    lengths = np.concatenate([np.diff(store.train.source.offsets), np.diff(store.train.target.offsets)])
+    assert lengths.max() <= store.train.longest <= 30
+    assert store.train.pairs > 100
+
+
 @pytest.mark.slow
 def test_processes_give_the_same_store_as_none(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(spooling, "_SPOOL_BYTES", 4096)
@@ -273,7 +294,7 @@ def test_processes_give_the_same_store_as_none(recipe, tmp_path, monkeypatch):
 
 def test_what_comes_out_can_be_trained_on(recipe, tmp_path):
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
-    plan = Plan(store, tokens_per_step=1000, seed=1)
+    plan = Plan.of(recipe, store)
     seen = np.concatenate([plan.batch(step).pairs for step in range(plan.steps_per_epoch)])
     assert sorted(seen) == list(range(PAIRS + 50))
 
@@ -306,3 +327,23 @@ def test_mistakes_get_one_line(recipe, tmp_path):
     with pytest.raises(DataError, match=r"absent\.en does not exist"):
         prepare(changed(recipe, corpora=(missing,)), tmp_path, out)
     assert json.loads((prepare(recipe, tmp_path, out).path / MANIFEST).read_text())["joint"] is True
+
+
+@pytest.mark.slow
+def test_killed_at_every_stage_it_still_ends_with_the_same_store(tmp_path):
+    write_corpus(tmp_path, "news", 30_000, 1)
+    path = tmp_path / "small.toml"
+    path.write_text('[[data.corpora]]\nsource = "news.en"\ntarget = "news.de"\n')
+    command = [sys.executable, "-m", "transduce", "prepare", str(path), "data.tokenizer.vocab_size=330"]
+    subprocess.run([*command, "--out", str(tmp_path / "whole.store")], check=True, capture_output=True)
+    work, kills = tmp_path / "small.store.partial", 0
+    for sign in ("fingerprint", "train-0-0.spool", "cleaned.json", "target.model", "train-0-1.npz", "store"):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and not (work / sign).exists():
+                time.sleep(0.001)
+            kills += process.poll() is None
+            process.kill()
+    assert kills >= 5
+    subprocess.run(command, check=True, capture_output=True)
+    assert Store(tmp_path / "small.store").manifest["files"] == Store(tmp_path / "whole.store").manifest["files"]
+    assert not work.exists()

@@ -1,4 +1,4 @@
-"""The cleaned corpus as a folder that is there whole or not at all: text files, and every dropped pair with its reason."""
+"""The cleaned corpus, a folder that is there whole or not at all: text, and every dropped pair with its reason."""
 
 from __future__ import annotations
 

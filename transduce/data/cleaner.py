@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import multiprocessing
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from transduce.data import language, rules
 from transduce.data.fingerprints import Hashes, HashSet
 from transduce.data.judgement import Judgement, judge
 from transduce.data.pairs import Chunk, Pair
+from transduce.data.parallel import worker_pool
 from transduce.data.report import Finding, Report
 from transduce.errors import MissingExtra
 
@@ -112,9 +112,9 @@ class Cleaner:
 
     def _remark(self, chunk: Chunk) -> None:
         for remark in chunk.remarks:
-            if remark.count and remark.rule in self._actions:
+            if remark.times and remark.rule in self._actions:
                 finding = self._finding(remark.rule)
-                finding.count += remark.count
+                finding.count += remark.times
                 finding.first = finding.first or f"{remark.file}:{remark.line}"
             told = any(note.startswith(f"{remark.file}:") for note in self._report.notes)
             if remark.advice and not told:  # once a file
@@ -150,6 +150,7 @@ class Cleaner:
             if not is_known:
                 self._report.notes.append(f"sentences in {code!r} cannot be identified: their language was not checked")
         pairs = self._sample.take()
+        self._sample = _Sample(0)
         for pair, target_file in pairs:
             for side, (text, code) in enumerate(zip(pair[:2], self._languages, strict=True)):
                 if known[side] and language.is_wrong(rules.measure(text, len), code):
@@ -203,7 +204,7 @@ def _judged(
     if processes == 1:
         return
     waiting: deque[tuple[Chunk, Future[Judgement]]] = deque()
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(processes) as pool:
         for chunk in chunks:
             waiting.append((chunk, pool.submit(judge, chunk)))
             if len(waiting) > 2 * processes:

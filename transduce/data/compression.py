@@ -40,8 +40,7 @@ def blocks(path: Path) -> Iterator[bytes]:
     lines = 0
     try:
         with path.open("rb") as file:
-            start = file.read(16)
-            file.seek(0)
+            start = file.peek(16)  # a pipe cannot go back
             by_content = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
             new = _DECOMPRESSORS.get(path.suffix, _DECOMPRESSORS.get(by_content))
             for block in _gathered(_unpacked(file, new)) if new else iter(lambda: file.read(BLOCK), b""):
@@ -54,7 +53,8 @@ def blocks(path: Path) -> Iterator[bytes]:
     except (DataError, MissingExtra):
         raise
     except Exception as error:  # each decompressor has its own: zlib.error, LZMAError, OSError, ZstdError
-        raise DataError(f"{path} cannot be read after line {lines:,}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read after line {lines:,}: {reason}") from None
 
 
 def _unpacked(file: BinaryIO, new: Callable[[], Any]) -> Iterator[bytes]:

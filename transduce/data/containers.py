@@ -5,8 +5,8 @@ A cell without text (JSON null, an empty column) is an empty side: the doctor re
 
 from __future__ import annotations
 
+import functools
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,23 @@ _SIDES = (("source", "src"), ("target", "tgt"))  # what columns are called that 
 def speaks(found: str, wanted: str) -> bool:
     """Whether a language code found in a file is the wanted one, or a regional kind of it: en-US is en."""
     found, wanted = found.lower().replace("_", "-"), wanted.lower().replace("_", "-")
-    return found == wanted or re.split("-", found)[0] == wanted
+    return found == wanted or found.split("-")[0] == wanted
 
 
-def find_columns(names: Iterable[str], languages: tuple[str, str]) -> list[str | None]:
+@functools.lru_cache
+def find_columns(names: tuple[str, ...], languages: tuple[str, str]) -> list[str | None]:
     """Which of the names holds which side: by language code, else by `source` and `target`."""
-    names = list(names)
     by_language = [next((name for name in names if speaks(name, language)), None) for language in languages]
     by_side = [next((name for name in names if name.lower() in side), None) for side in _SIDES]
     return by_side if None in by_language and None not in by_side else by_language
 
 
 def _columns(names: Iterable[str], languages: tuple[str, str], where: str) -> tuple[str, str]:
-    names = list(names)
+    names = tuple(names)
     source, target = find_columns(names, languages)
     if source is None or target is None:
         missing = languages[0] if source is None else languages[1]
-        known = ", ".join(map(str, names)) or "nothing"
+        known = ", ".join(names) or "nothing"
         raise DataError(f"{where} has no {missing!r}; it has {known}: expected language codes, or source and target")
     return source, target
 
@@ -50,7 +50,7 @@ def read_tsv(path: Path, languages: tuple[str, str], strict: bool) -> Iterator[C
         first = lines.first
         if not width:
             width = len(rows[0])
-            named = find_columns(rows[0], languages)
+            named = find_columns(tuple(rows[0]), languages)
             if width > 1 and None not in named:
                 source, target = (rows[0].index(str(name)) for name in named)
                 rows, first = rows[1:], first + 1
@@ -107,10 +107,11 @@ def read_parquet(path: Path, languages: tuple[str, str], strict: bool) -> Iterat
                 table = batch.column(0).flatten() if prefix else batch.columns
                 order = batch.schema.field(0).type.names if prefix else batch.schema.names
                 texts = {name: values.to_pylist() for name, values in zip(order, table, strict=True)}
-                sides = [
-                    [_text(text, name, f"{path}:{first + i}") for i, text in enumerate(texts[name])] for name in columns
-                ]
-                yield Chunk(*sides, range(first, first + len(batch)), str(path), str(path))
+                sources, targets = (
+                    [_text(text, name, f"{path}:{row}") for row, text in enumerate(texts[name], first)]
+                    for name in columns
+                )
+                yield Chunk(sources, targets, range(first, first + len(batch)), str(path), str(path))
                 first += len(batch)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; expected a Parquet file") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from transduce.config import CorpusConfig
 from transduce.data.compression import plain_suffix
 from transduce.data.containers import read_jsonl, read_parquet, read_tsv
-from transduce.data.lines import Lines, count_lines, read_lines
+from transduce.data.lines import Lines, Remark, read_lines
 from transduce.data.pairs import Chunk, Pair
 from transduce.data.tmx import read_tmx
 from transduce.errors import DataError
@@ -83,23 +83,27 @@ def _matches(pattern: str, base: Path) -> list[Path]:
 
 
 def _read_parallel(source: Path, target: Path, languages: tuple[str, str], strict: bool) -> Iterator[Chunk]:
-    nothing = Lines(0, [], ())
     readers = [read_lines(path, code, strict) for path, code in zip((source, target), languages, strict=True)]
-    sources, targets = nothing, nothing
+    waiting: list[list[str]] = [[], []]
+    done = 0
     while True:
-        remarks = ()
-        if not sources.texts:
-            sources = next(readers[0], nothing)
-            remarks += sources.remarks
-        if not targets.texts:
-            targets = next(readers[1], nothing)
-            remarks += targets.remarks
-        size = min(len(sources.texts), len(targets.texts))
+        remarks: tuple[Remark, ...] = ()
+        for side, reader in enumerate(readers):
+            if not waiting[side]:
+                lines = next(reader, Lines(0, [], ()))
+                waiting[side] = lines.texts
+                remarks += lines.remarks
+        size = min(map(len, waiting))
         if not size:
             break
-        lines = range(sources.first, sources.first + size)
-        yield Chunk(sources.texts[:size], targets.texts[:size], lines, str(source), str(target), remarks)
-        sources, targets = (Lines(side.first + size, side.texts[size:], ()) for side in (sources, targets))
-    if sources.texts or targets.texts:
-        found = f"{target} has {count_lines(target):,} lines but {source} has {count_lines(source):,}"
+        numbers = range(done + 1, done + size + 1)
+        yield Chunk(waiting[0][:size], waiting[1][:size], numbers, str(source), str(target), remarks)
+        waiting = [texts[size:] for texts in waiting]
+        done += size
+    if any(waiting):
+        counts = [
+            done + len(texts) + sum(len(lines.texts) for lines in reader)
+            for texts, reader in zip(waiting, readers, strict=True)
+        ]
+        found = f"{target} has {counts[1]:,} lines but {source} has {counts[0]:,}"
         raise DataError(f"{found}; they must be parallel")

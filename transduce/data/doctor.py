@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from transduce.config import CorpusConfig, DataConfig, Recipe
-from transduce.data.cleaned import CleanedCorpora, cleaned_folder
+from transduce.data.cleaned import cleaned_folder
 from transduce.data.cleaner import Cleaner
 from transduce.data.compression import plain_suffix
 from transduce.data.corpus import CONTAINERS, read_chunks
@@ -36,7 +36,7 @@ def examine(
         base: The folder that relative paths start from.
         out: A new folder for the cleaned corpora and what was dropped.
         processes: How many judge pairs.
-        progress: Told how many pairs were examined so far.
+        progress: Told of every so many pairs examined.
     """
     languages = (data.source_language, data.target_language)
     held_out = _read_all((*data.validation, *data.test), data, base)
@@ -44,8 +44,14 @@ def examine(
     errors = []
     with cleaned_folder(out, languages) if out else contextlib.nullcontext() as writer:
         for corpus in data.corpora:
+            chunks = read_chunks(corpus, *languages, base, strict=False)
+            if writer:
+                writer.begin(corpus)
             try:
-                _clean(corpus, data, base, cleaner, writer, processes, progress)
+                for chunk, reasons in cleaner.clean(chunks, processes):
+                    if writer:
+                        writer.write(chunk, reasons)
+                    progress(len(chunk))
             except DataError as error:
                 errors.append(str(error))
         report = cleaner.report()
@@ -55,24 +61,6 @@ def examine(
         if writer and report.errors:
             writer.discard()
     return report
-
-
-def _clean(
-    corpus: CorpusConfig,
-    data: DataConfig,
-    base: Path,
-    cleaner: Cleaner,
-    writer: CleanedCorpora | None,
-    processes: int,
-    progress: Callable[[int], None],
-) -> None:
-    chunks = read_chunks(corpus, data.source_language, data.target_language, base, strict=False)
-    if writer:
-        writer.begin(corpus)
-    for chunk, reasons in cleaner.clean(chunks, processes):
-        if writer:
-            writer.write(chunk, reasons)
-        progress(len(chunk))
 
 
 def _read_all(corpora: Sequence[CorpusConfig], data: DataConfig, base: Path) -> Iterator[Chunk]:
@@ -95,7 +83,9 @@ def from_arguments(
         if test:  # relative to where the command is given, not to the recipe
             test = [str(Path(name).absolute()) for name in test]
     else:
-        recipe = replace(recipe, data=replace(recipe.data, corpora=_corpora(files), **_languages(files)))
+        source, target = _languages(files)
+        data = DataConfig(corpora=_corpora(files), source_language=source, target_language=target)
+        recipe = replace(recipe, data=data)
     for change in changes:
         recipe = apply_override(recipe, change)
     data = replace(recipe.data, test=(*recipe.data.test, *_corpora(test)))
@@ -126,9 +116,9 @@ def _corpora(files: Sequence[str]) -> tuple[CorpusConfig, ...]:
     return tuple(corpora)
 
 
-def _languages(files: Sequence[str]) -> dict[str, str]:
+def _languages(files: Sequence[str]) -> tuple[str, str]:
     """The languages that the first two files are named after: x.en and x.de.gz."""
     codes = [re.fullmatch(r"\.([a-z]{2}([-_][a-z]+)?)", plain_suffix(Path(file))) for file in files[:2]]
     if len(codes) == 2 and codes[0] and codes[1]:
-        return {"source_language": codes[0][1], "target_language": codes[1][1]}
-    return {"source_language": "source", "target_language": "target"}
+        return codes[0][1], codes[1][1]
+    return "source", "target"

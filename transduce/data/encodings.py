@@ -39,10 +39,19 @@ def wide_encoding(head: bytes) -> str | None:
         if head.startswith(mark):
             return name
     even, odd = head[::2].count(0), head[1::2].count(0)
-    few = max(even, odd) < 3 or max(even, odd) * 5 < len(head[::2])
-    if few or max(even, odd) < 8 * min(even, odd):
-        return None  # no zeros, or zeros at any place: not a matter of the encoding
+    zeros, others = max(even, odd), min(even, odd)
+    enough = max(3, len(head) / 10) if _is_utf8(head) else 1  # of CJK text, the line ends alone have zeros
+    if zeros < enough or zeros < 8 * others:
+        return None
     return "UTF-16LE" if odd > even else "UTF-16BE"
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def diagnosis(path: Path, line: int, bad_line: bytes, around: bytes, language: str = "") -> str:
@@ -60,7 +69,8 @@ def diagnosis(path: Path, line: int, bad_line: bytes, around: bytes, language: s
 
 def conversion(path: Path, line: int, encoding: str) -> str:
     """One line for a file that is all in another encoding."""
-    return f"{path}:{line} is not UTF-8 but looks like {encoding}; convert the (uncompressed) file: iconv -f {encoding} -t UTF-8"
+    found = f"{path}:{line} is not UTF-8 but looks like {encoding}"
+    return f"{found}; convert the (uncompressed) file with: iconv -f {encoding} -t UTF-8"
 
 
 def _is_mixed(data: bytes, encoding: str) -> bool:

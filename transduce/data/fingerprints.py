@@ -1,4 +1,4 @@
-"""When two sentences are the same: their letters and digits alone, as 64-bit hashes, millions of them in little memory."""
+"""When two sentences are the same: by their letters and digits alone, as 64-bit hashes, millions in little memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def key(text: str) -> bytes:
 
 
 def _mark(character: re.Match[str]) -> str:
-    """Vowel signs of Indic scripts and the like belong to their letter."""
-    return character[0] if unicodedata.category(character[0])[0] == "M" else ""
+    """Vowel signs of Indic scripts belong to their letter, and bytes that could not be decoded may be letters."""
+    category = unicodedata.category(character[0])
+    return character[0] if category[0] == "M" or category == "Cs" else ""
 
 
 def digest(data: bytes) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from transduce.config import CleanConfig
-from transduce.data import language, rules
+from transduce.data import characters, language, rules
 from transduce.data.fingerprints import Hashes, as_hashes, digest
 from transduce.data.pairs import Chunk
 from transduce.data.rules import Side
@@ -57,8 +57,8 @@ class _Look:
         self._language = code
         self._count_words = rules.word_counter(code)
         self._identify = "wrong-language" in on and config.language_sample == 0
-        self._unprintable = _enabled(rules.UNPRINTABLE_RULES, on)
-        self._non_ascii = _enabled(rules.NON_ASCII_RULES, on)
+        self._unprintable = _enabled(characters.UNPRINTABLE_RULES, on)
+        self._non_ascii = _enabled(characters.NON_ASCII_RULES, on)
         self._of_side = _enabled(rules.SIDE_RULES, on)
 
     def measure(self, text: str) -> Side:

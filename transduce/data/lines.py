@@ -23,8 +23,8 @@ class Remark(NamedTuple):
 
     rule: str
     file: str
-    line: int
-    count: int
+    line: int  # where it was met first
+    times: int
     advice: str = ""
 
 
@@ -70,22 +70,17 @@ def read_lines(path: Path, language: str = "", strict: bool = True) -> Iterator[
         first += len(texts)
 
 
-def count_lines(path: Path) -> int:
-    """How many lines a file has; a last one without \\n counts."""
-    return sum(block.count(b"\n") + (not block.endswith(b"\n")) for block in whole_lines(path))
-
-
 def whole_lines(path: Path) -> Iterator[bytes]:
     """The file's bytes in blocks that end where a line ends."""
-    rest = b""
+    rest: list[bytes] = []
     for block in blocks(path):
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield rest + block[:cut]
-            rest = block[cut:]
+            yield b"".join([*rest, block[:cut]])
+            rest = [block[cut:]]
         else:
-            rest += block
-            if len(rest) > _LONGEST:
+            rest.append(block)
+            if sum(map(len, rest)) > _LONGEST:
                 raise DataError(f"{path} has a line of more than {_LONGEST >> 20} MiB; is it a file of text?")
-    if rest:
-        yield rest
+    if last := b"".join(rest):
+        yield last

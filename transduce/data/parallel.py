@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TypeVar
 
 from rich.console import Console
@@ -29,8 +30,7 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int =
     if workers <= 1:
         yield from map(work, tasks)
         return
-    # Started afresh ("spawn"): a fork would copy the threads of libraries in whatever state they are.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _leave_interrupts_to_the_parent)
+    pool = worker_pool(workers)
     try:
         waiting: set[Future[Result]] = {pool.submit(work, task) for task in tasks}
         while waiting:
@@ -44,6 +44,12 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int =
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """Processes that end when this one does, however it ends."""
+    # Started afresh ("spawn"): a fork would copy the threads of libraries in whatever state they are.
+    return ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
 
 
 def available_cores() -> int:
@@ -73,5 +79,14 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     yield advance
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _depend_on_the_parent() -> None:
+    """Leave Ctrl-C to the parent, and do not wait for work that a killed one can never send."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

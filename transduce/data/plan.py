@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.config import Recipe
 from transduce.data.batches import TILE, Batch, Layout, Shape, pack, packed_shapes, padded_shapes, up_to
 from transduce.data.chance import permutation, raw
 from transduce.data.store import Section, Store
@@ -62,6 +63,18 @@ class Plan:
         self._shard_steps = -(-steps // self._shards)
         self._dealt: tuple[int, list[Rows]] = (-1, [])  # the shard at hand and its steps
         self._split: tuple[int, int, Rows] = (-1, 0, np.empty(0, np.int64))  # the step at hand and its parts
+
+    @classmethod
+    def of(cls, recipe: Recipe, store: Store, layout: Layout = "packed") -> Plan:
+        """The plan that a recipe asks for."""
+        return cls(
+            store,
+            tokens_per_step=recipe.training.tokens_per_step,
+            seed=recipe.training.seed,
+            weights=[corpus.weight for corpus in recipe.data.corpora],
+            temperature=recipe.data.temperature,
+            layout=layout,
+        )
 
     @property
     def steps_per_epoch(self) -> int:

@@ -25,7 +25,7 @@ from transduce.data.inputs import Inputs, differences, read_inputs
 from transduce.data.parallel import available_cores, progress, spread
 from transduce.data.spool import read_spool
 from transduce.data.spooling import Cleaned, clean
-from transduce.data.store import Store
+from transduce.data.store import MANIFEST, Store
 from transduce.data.tokenising import SIDES, Task, tokenise
 from transduce.data.tokenizer import Tokenizer
 from transduce.data.writer import sync_folder, write_file
@@ -82,6 +82,8 @@ def prepare(
 def _existing(out: Path, verify: bool, say: Say) -> Store | None:
     if not out.exists():
         return None
+    if not (out / MANIFEST).exists():  # whatever it is, it is not ours to replace
+        raise DataError(f"{out} exists and is not a token store; move it away, or name another place")
     try:
         store = Store(out)
         if verify:
@@ -192,6 +194,7 @@ def _publish(data: DataConfig, inputs: Inputs, work: Path, cleaned: Cleaned, out
     }
     tokenizers = {side: Tokenizer.load(path) for side, path in _models(data, work).items()}
     assemble(work / "store", data, inputs, tokenizers, pieces, cleaned)
+    shutil.rmtree(work / "old", ignore_errors=True)
     if out.exists():
         os.rename(out, work / "old")
     os.rename(work / "store", out)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
+from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -83,19 +84,26 @@ class Report:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The table, the most frequent first, with an example of each."""
-    table = Table("finding", "pairs", "share", "", "first seen", "example", title_justify="left")
-    for column in (1, 2):
-        table.columns[column].justify = "right"
-    for column in (4, 5):
-        table.columns[column].overflow = "fold"
-    for rule, finding in sorted(report.findings.items(), key=lambda item: -item[1].count):
-        table.add_row(*_row(rule, finding, report.pairs), end_section=False)
-    if report.findings:
+    """The findings as a table, the most frequent first, then an example of each."""
+    table = Table("finding", "pairs", "share", "these are", "first seen", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    table.columns[4].overflow = "fold"
+    ordered = sorted(report.findings.items(), key=lambda item: -item[1].count)
+    for rule, finding in ordered:
+        of = finding.of or report.pairs
+        share = f"{finding.count / of:.2%}" + " of a sample" * (finding.of is not None) if of else ""
+        action = Text("dropped", "red") if finding.drops else Text("kept", "yellow")
+        table.add_row(Text(rule, "bold"), f"{finding.count:,}", share, action, Text(finding.first))
+    if ordered:
         console.print(table)
+    for rule, finding in ordered:
+        console.print(Text.assemble((rule, "bold"), f": {RULES[rule].why}"), soft_wrap=True)
+        for example in finding.examples[:1]:
+            for text in (example.source, example.target):
+                console.print(Text(f"  {text}", "dim"), overflow="ellipsis", no_wrap=True)
     dropped = report.pairs - report.kept
     languages = f"{report.source_language}-{report.target_language}"
-    console.print(f"{report.pairs:,} pairs ({languages}): {report.kept:,} kept, {dropped:,} dropped", highlight=False)
+    console.print(f"\n{report.pairs:,} pairs ({languages}): {report.kept:,} kept, {dropped:,} dropped", highlight=False)
     for note in report.notes:
         console.print(Text(f"note: {note}"), soft_wrap=True)
 
@@ -119,18 +127,6 @@ def shown_progress(console: Console) -> Iterator[Callable[[int], None]]:
             said = time.monotonic()
 
     yield advance
-
-
-def _row(rule: str, finding: Finding, pairs: int) -> Iterator[Text]:
-    of = finding.of if finding.of is not None else pairs
-    share = f"{finding.count / of:.2%}" if of else ""
-    action = Text("dropped", "red") if finding.drops else Text("kept", "yellow")
-    yield Text.assemble((rule, "bold"), "\n", (RULES[rule].why, "dim"))
-    yield Text(f"{finding.count:,}" + (f"\nof {of:,}" if finding.of is not None else ""))
-    yield Text(share)
-    yield action
-    yield Text(finding.first)
-    yield Text("\n".join(f"{example.source[:80]}\n{example.target[:80]}" for example in finding.examples[:1]))
 
 
 def _shown(text: str) -> str:

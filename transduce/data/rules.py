@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from transduce.config import CleanConfig
+from transduce.data.characters import INVISIBLE
 from transduce.data.fingerprints import key
 from transduce.errors import ConfigError
 
@@ -59,6 +61,7 @@ RULES = {
     "byte-order-mark": Rule(False, "a file that starts with U+FEFF (taken off in reading)"),
     "crlf": Rule(False, "lines that end in \\r\\n (the \\r is taken off in reading)"),
 }
+_OF_FILES = {"mixed-quotes", "byte-order-mark", "crlf"}
 
 
 def actions(config: CleanConfig) -> dict[str, bool]:
@@ -67,6 +70,8 @@ def actions(config: CleanConfig) -> dict[str, bool]:
         for name in getattr(config, setting):
             if name not in RULES:
                 raise ConfigError(f"data.clean.{setting} names {name!r}, which is no rule; known: {', '.join(RULES)}")
+    for name in set(config.drop) & _OF_FILES:
+        raise ConfigError(f"data.clean.drop names {name}, which is about files, not pairs; it can only warn")
     on = {name: rule for name, rule in RULES.items() if name not in config.off}
     return {name: (rule.drops or name in config.drop) and name not in config.warn for name, rule in on.items()}
 
@@ -94,61 +99,6 @@ def measure(text: str, count_words: Callable[[str], int]) -> Side:
     return Side(text, count_words(text), key(text))
 
 
-# Rules over one text. Those of the first table find only what str.isprintable() denies, those of the second only
-# what str.isascii() denies: two quick questions spare most sentences all of them.
-
-_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-_ESCAPED_SURROGATE = re.compile("\udced[\udca0-\udcbf][\udc80-\udcbf]")
-_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
-_LINE_SEPARATOR = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-# Joiners are spelling in Persian, in Indic scripts and in emoji; after them stands a letter that is not Latin.
-_INVISIBLE = re.compile(
-    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]|[\u200c\u200d](?=[\x00-\u024f]|$)"
-)
-
-
-def has_undecodable(text: str) -> bool:
-    """Bytes that reading passed on as U+DC80..U+DCFF, other than those of a surrogate written as UTF-8."""
-    return _ESCAPED_BYTE.search(_ESCAPED_SURROGATE.sub("", text)) is not None
-
-
-def has_lone_surrogate(text: str) -> bool:
-    """From a JSON escape such as \\ud800, or from the three bytes that some programs write for it."""
-    return _SURROGATE.search(text) is not None or _ESCAPED_SURROGATE.search(text) is not None
-
-
-def _finder(pattern: re.Pattern[str]) -> Callable[[str], bool]:
-    return lambda text: pattern.search(text) is not None
-
-
-UNPRINTABLE_RULES: dict[str, Callable[[str], bool]] = {
-    "undecodable": has_undecodable,
-    "lone-surrogate": has_lone_surrogate,
-    "control-characters": _finder(_CONTROL),
-    "line-separators": _finder(_LINE_SEPARATOR),
-    "invisible-characters": _finder(_INVISIBLE),
-}
-
-# The bytes 80..BF as Latin-1 and as Windows-1252 show them: what follows the first byte of a UTF-8 character.
-_TAIL = "[\x80-\xbf" + "".join(bytes([byte]).decode("cp1252", "ignore") for byte in range(0x80, 0xA0)) + "]"
-# Ã and Â begin the misread Latin letters and punctuation, â€ the misread quotation marks and dashes. Other letters are
-# common in front of a quotation mark (`é”`), so that it takes two misread characters in a row to be sure.
-_MOJIBAKE = re.compile(f"[ÃÂ]{_TAIL}|â[€\x80]{_TAIL}|(?:[Ä-ßà-ï]{_TAIL}{{1,2}}){{2}}")
-_TAIL_SIGN = re.compile(_TAIL)
-
-
-def has_mojibake(text: str) -> bool:
-    """UTF-8 that was read as Latin-1 or Windows-1252 and written again."""
-    return _TAIL_SIGN.search(text) is not None and _MOJIBAKE.search(text) is not None
-
-
-NON_ASCII_RULES: dict[str, Callable[[str], bool]] = {
-    "replacement-character": lambda text: "\ufffd" in text,
-    "mojibake": has_mojibake,
-    "not-nfc": lambda text: not unicodedata.is_normalized("NFC", text),
-}
-
 # Rules over one measured side.
 
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,5});", re.IGNORECASE)
@@ -156,7 +106,7 @@ _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,5});", re.IGNORECASE
 
 def is_empty(side: Side, config: CleanConfig) -> bool:
     """Nothing, white space, or invisible characters."""
-    return not side.key and not _INVISIBLE.sub("", side.text).strip()
+    return not side.key and not INVISIBLE.sub("", side.text).strip()
 
 
 def is_too_short(side: Side, config: CleanConfig) -> bool:
@@ -183,12 +133,13 @@ SIDE_RULES: dict[str, Callable[[Side, CleanConfig], bool]] = {
 
 # Rules over both sides.
 
-_NUMBER = re.compile(r"(?<![#A-Za-z_\d])(?:\d{1,3}(?: \d{3})+(?!\d)|\d(?:[.,:∶/'’\u00a0\u202fh–-]?\d)+)")
+_NUMBER = re.compile(r"(?<![#A-Za-z_\d])(?:\d{1,3}(?: \d{3})+(?!\d)|\d(?:[.,:\u2236/'\u2019\u00a0\u202fh\u2013-]?\d)+)")
 _DIGIT = re.compile(r"\d")
+_FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 _MARKUP_SIGN = re.compile("[<%{$]")
 _TAG = re.compile(r"<(/?[A-Za-z][\w:-]*+)[^<>]*?(/?)>")
 _PLACEHOLDER = re.compile(r"(?<![\d%])%(?:\d+\$|\([\w.]+\))?[sdifuxXc@]\b|%\d\b|\$?\{\{?[\w.:-]*\}?\}|\$\([\w.]+\)")
-_URL = re.compile(r"\b(?:https?|ftp)://[^\s/]*?([\w-]+\.[\w-]+)(?=[/:?#\s.,;)\"'<>]|$)")
+_URL = re.compile(r"\b(?:https?|ftp)://[^\s/]*?([\w-]+\.[\w-]+)(?=[/:?#\s,;)\"'<>]|\.?$|\.\W)")
 
 
 def ratio_is_odd(source: Side, target: Side, config: CleanConfig) -> bool:
@@ -203,21 +154,23 @@ def is_copy(source: Side, target: Side, config: CleanConfig) -> bool:
 
 
 def numbers_differ(source: Side, target: Side, config: CleanConfig) -> bool:
-    """Compared as a bag of digits, so that 1,000.5 is 1.000,5 and 12/25 is 25.12.
+    """Compared by their digits, so that 1,000.5 is 1.000,5, and part by part, so that 12/25 is 25.12.
 
-    Single digits and round numbers are often written as words: on one side alone, only 1987 and the like count.
+    Single digits and round numbers are often written as words: missing on the other side, only 1987 and the like count.
     """
     if not _DIGIT.search(source.text) and not _DIGIT.search(target.text):
         return False
-    sides = [_NUMBER.findall(side.text) for side in (source, target)]
-    if all(sides):
-        same_numbers = _digits("".join(sides[0])) == _digits("".join(sides[1]))
-        return not same_numbers and _digits(source.text) != _digits(target.text)
-    return any(len(_digits(number).strip("0")) > 2 for number in sides[0] + sides[1])
-
-
-def _digits(text: str) -> str:
-    return "".join(sorted(str(unicodedata.digit(sign)) for sign in text if sign.isdecimal()))
+    if _NUMBER.findall(source.text) == _NUMBER.findall(target.text):
+        return False
+    texts = [_FOREIGN_DIGIT.sub(lambda sign: str(unicodedata.digit(sign[0])), side.text) for side in (source, target)]
+    sides = [Counter(re.sub(r"\D", "", number) for number in _NUMBER.findall(text)) for text in texts]
+    only_source, only_target = sides[0] - sides[1], sides[1] - sides[0]
+    parts = [sorted(re.findall(r"\d+", text)) for text in texts]
+    if not (only_source or only_target) or parts[0] == parts[1]:
+        return False
+    if only_source and only_target:
+        return True
+    return any(len(number.replace("0", "")) > 2 for number in only_source | only_target)
 
 
 def markup_differs(source: Side, target: Side, config: CleanConfig) -> bool:

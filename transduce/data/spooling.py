@@ -57,8 +57,8 @@ def clean(
         for section in SECTIONS
     }
     if not any(about["kept"] for about in cleaned["train"].values()):
-        reasons = sum(dropped["train"].values(), Counter())
-        nothing = Report(*languages, pairs=reasons.total(), dropped=dict(reasons.most_common())).nothing_left()
+        counted = sum(dropped["train"].values(), Counter[str]())
+        nothing = Report(*languages, pairs=counted.total(), dropped=dict(counted.most_common())).nothing_left()
         raise DataError(f"{nothing}; look at data.corpora with transduce doctor, or loosen data.clean")
     return cleaned
 

@@ -36,15 +36,9 @@ def _lines(store: Store, recipe: Recipe) -> Iterator[str]:
 
 
 def _batches(store: Store, recipe: Recipe) -> str:
-    tokens, data = recipe.training.tokens_per_step, recipe.data
+    tokens = recipe.training.tokens_per_step
     try:
-        plan = Plan(
-            store,
-            tokens_per_step=tokens,
-            seed=recipe.training.seed,
-            weights=[corpus.weight for corpus in data.corpora],
-            temperature=data.temperature,
-        )
+        plan = Plan.of(recipe, store)
     except ConfigError as error:
         return str(error)
     sample = range(min(8, plan.steps_per_epoch))

@@ -26,6 +26,7 @@ from transduce.errors import ConfigError, DataError, InputError
 EOS, UNKNOWN = 0, 1
 
 _SPACE_MARK = "\u2581"  # how SentencePiece writes a space inside a piece
+_FEW = 32  # texts at most for which starting a thread costs more than it saves
 _TRAINER_THREADS = 4  # part of the result (unigram sums in this order), so the same on every machine
 
 # Typographic characters and what a keyboard has for them.
@@ -117,12 +118,8 @@ class Tokenizer:
         texts = [
             text.replace(_SPACE_MARK, found[index]) if index in found else text for index, text in enumerate(texts)
         ]
-        options: dict[str, Any] = {"out_type": int, "add_eos": True, "num_threads": 1}
-        if sampling:  # a call's one worker thread starts with a generator of its own, from this seed
-            sentencepiece.set_random_generator_seed(seed)
-            options |= {"enable_sampling": True, "alpha": sampling, "nbest_size": -1}
         try:
-            ids: list[list[int]] = self._processor.encode(texts, **options)
+            ids = self._sample(texts, sampling, seed) if sampling else self._best(texts)
         except (RuntimeError, TypeError, UnicodeEncodeError):
             _refuse_surrogates(texts)
             raise
@@ -139,13 +136,25 @@ class Tokenizer:
         for ids in batch:
             if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
                 raise InputError(f"token ids run from {min(ids)} to {max(ids)}; expected 0 to {self.vocab_size - 1}")
-        texts: list[str] = self._processor.decode([list(map(int, ids)) for ids in batch], num_threads=1)
-        return texts
+        return [self._processor.decode(list(map(int, ids))) for ids in batch]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The written form of each id; U+2581 marks a space."""
         pieces: list[str] = self._processor.id_to_piece(list(map(int, ids)))
         return pieces
+
+    def _best(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) <= _FEW:
+            return [self._processor.encode(text, out_type=int, add_eos=True) for text in texts]
+        ids: list[list[int]] = self._processor.encode(texts, out_type=int, add_eos=True, num_threads=1)
+        return ids
+
+    def _sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
+        sentencepiece.set_random_generator_seed(seed)  # of the one thread that the call starts
+        ids: list[list[int]] = self._processor.encode(
+            texts, out_type=int, add_eos=True, num_threads=1, enable_sampling=True, alpha=rate, nbest_size=-1
+        )
+        return ids
 
     def _stand_in(self, text: str) -> str:
         """A character that neither the text nor the vocabulary has: SentencePiece spells it in bytes."""
