@@ -4,6 +4,7 @@
 import re
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -88,6 +89,7 @@ def test_no_piece_is_too_long_and_every_cut_is_told(text, max_tokens):
         ("ar", "مرحبا بكم. كيف حالك؟ أنا بخير.", ["مرحبا بكم.", "كيف حالك؟", "أنا بخير."]),
         ("en", "<p>One.</p><p>Two <b>and</b> a half.</p>", ["One.", "Two <b>and</b> a half."]),
         ("en", 'See <a title="A. Is this. Cut?">it</a> now.', ['See <a title="A. Is this. Cut?">it</a> now.']),
+        ("en", "Use {{ a. B }} now. Yes.", ["Use {{ a. B }} now.", "Yes."]),
         ("en", "a\tb", ["a", "b"]),
         ("en", "---\n***\n😀 !? ", []),
         ("en", "", []),
@@ -105,6 +107,7 @@ def words(text):
     ("text", "most", "expected"),
     [
         ("one two three; four five, six seven", 6, ["one two three;", "four five, six seven"]),
+        ("one; two three, four five six", 5, ["one; two three,", "four five six"]),  # not so near the start
         ("one two three, four five six", 5, ["one two three,", "four five six"]),
         ("it costs 1,000 or 12:30 euros now", 4, ["it costs 1,000 or", "12:30 euros now"]),
         ("one two – three four", 3, ["one two –", "three four"]),
@@ -155,6 +158,15 @@ def test_without_the_library_a_line_is_a_sentence(monkeypatch):
     assert not splits_sentences()
     assert pieces(split("One. Two.\nThree.")) == ["One. Two.", "Three."]
     assert pieces(split("One. Two. Three.", count_tokens=words, max_tokens=2)) == ["One. Two.", "Three."]
+
+
+def test_a_library_that_loses_text_does_not_make_us_lose_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", SimpleNamespace(segment=lambda language, line: [line[:5]]))
+    assert pieces(split("One. Two.")) == ["One.", "Two."]
+
+
+def test_a_limit_below_a_single_character_still_gets_everything_through():
+    assert pieces(split("ab", count_tokens=lambda part: 9, max_tokens=3)) == ["a", "b"]
 
 
 def test_wrong_numbers_are_refused():

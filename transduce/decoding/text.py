@@ -120,8 +120,6 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
     edges = [0, *(edge for match in _LAYOUT.finditer(text) for edge in match.span()), len(text)]
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         line = text[start:end]
-        if not line.strip():
-            continue
         kept, low, high = _Kept(line), 0, 0
         for sentence in segment(_base(language), _SURROGATE.sub("\ufffd", line)):
             high += len(sentence)
@@ -130,7 +128,7 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
             if low < edge and not kept.around(edge):
                 yield start + low, start + edge
                 low = edge
-        if low < len(line):
+        if low < len(line):  # the library is not trusted to have seen it all
             yield start + low, end
 
 
@@ -201,8 +199,8 @@ def _last(pattern: re.Pattern[str], sentence: str, start: int, fit: int, kept: _
     first = _SPACE.match(sentence, start)
     begin = first.end() if first else start  # a part of nothing but space would be no part
     found = start
-    for match in pattern.finditer(sentence, begin, fit + 1):  # the lookahead may see one character more
-        if begin < match.end() <= fit and not kept.around(match.end()):
+    for match in pattern.finditer(sentence, begin, fit):
+        if not kept.around(match.end()):
             found = match.end()
     return found
 
