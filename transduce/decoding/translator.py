@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from transduce.bundle import Bundle, find_bundle, load_bundle
 from transduce.config import Recipe, SearchConfig
@@ -42,7 +43,7 @@ class Translator:
         *,
         engine: EngineName = "auto",
         device: str | None = None,
-        search: SearchConfig | None = None,
+        search: SearchConfig | Callable[[SearchConfig], SearchConfig] | None = None,
     ) -> None:
         """Without a bundle: the newest of ./runs, or the one that came with the package.
 
@@ -50,14 +51,14 @@ class Translator:
             bundle: A bundle, or the folder of one or of a run.
             engine: What runs the model: "torch", "ctranslate2", or "auto" for the fastest that is there.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
-            search: How to search; by default as the bundle's recipe says.
+            search: How to search, or what to change in how the bundle's recipe says to search.
         """
         loaded = bundle if isinstance(bundle, Bundle) else load_bundle(find_bundle(bundle))
         self._bundle: Bundle | None = loaded
         files = loaded.tokenizer_files
         source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
         target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
-        self._set(source, target, loaded.recipe, search)
+        self._set(source, target, loaded.recipe, search(loaded.recipe.search) if callable(search) else search)
         self.engine = _engine(loaded, engine, device)
 
     @classmethod
@@ -100,12 +101,14 @@ class Translator:
             return self._translate([texts], alignments)[0]
         return self._translate(list(texts), alignments)
 
-    def translate_lines(self, lines: Iterable[str], *, alignments: bool = False) -> Iterator[Translation]:
-        """The translation of each text of a stream, in order, never holding more than a chunk of them."""
-        size, stream = FIRST_CHUNK, iter(lines)
+    def translate_lines(
+        self, lines: Iterable[str], *, alignments: bool = False, at_once: int = LAST_CHUNK
+    ) -> Iterator[Translation]:
+        """The translation of each text of a stream, in order, never holding more than `at_once` of them."""
+        size, stream = min(FIRST_CHUNK, at_once), iter(lines)
         while chunk := list(itertools.islice(stream, size)):
             yield from self._translate(chunk, alignments)
-            size = min(2 * size, LAST_CHUNK)
+            size = min(2 * size, at_once)
 
     def _translate(self, texts: Sequence[str], alignments: bool) -> list[Translation]:
         for number, one in enumerate(texts):
@@ -145,7 +148,7 @@ class Translator:
         for rank in range(count):
             chosen = [texts[min(rank, len(texts) - 1)] for texts in written]
             scores = [one.n_best[min(rank, len(one.n_best) - 1)][1] for one in sentences]
-            n_best.append((text.join(work.document, chosen, language), sum(scores)))
+            n_best.append((text.join(work.document, chosen, language), math.fsum(scores)))
         return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(work.document.notices))
 
     def _sentence(
@@ -177,6 +180,11 @@ class Translator:
 
         assert self._bundle is not None
         return load_model(self._bundle)
+
+
+def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
+    """The settings of a search with these changed, where they are not None. A beam grows to give enough hypotheses."""
+    return replace(search, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _engine(bundle: Bundle, name: EngineName, device: str | None) -> Engine:
