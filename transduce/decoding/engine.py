@@ -23,9 +23,18 @@ class Engine(Protocol):
     """A way to run a bundle: the n best hypotheses of each source."""
 
     def search(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, *, prefixes: Sequence[Sequence[int]] = ()
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        *,
+        prefixes: Sequence[Sequence[int]] = (),
+        token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """Sources are token ids that end with the end of the sentence; `prefixes` are forced beginnings."""
+        """The n best hypotheses of each source, best first.
+
+        Sources are token ids that end with the end of the sentence; `prefixes` are forced beginnings. Without
+        `token_scores` an engine need not say how probable each token is.
+        """
 
 
 def resolve_device(name: str | None) -> torch.device:
@@ -58,7 +67,12 @@ class TorchEngine:
 
     @torch.inference_mode()
     def search(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, *, prefixes: Sequence[Sequence[int]] = ()
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        *,
+        prefixes: Sequence[Sequence[int]] = (),
+        token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """The n best hypotheses of each source, best first."""
         training = self.model.training

@@ -52,7 +52,9 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
                 yield rows[-1][(form.column or 1) - 1]
 
         at_once = 1 if source is None and sys.stdin.isatty() else LAST_CHUNK  # a person waits for each answer
-        translations = translator.translate_lines(texts(), alignments=form.alignments, at_once=at_once)
+        translations = translator.translate_lines(
+            texts(), alignments=form.alignments, confidences=form.json, at_once=at_once
+        )
         for number, translation in enumerate(translations, start=1):
             row = rows.popleft()
             for notice in translation.notices:
@@ -65,7 +67,7 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
     """Translate one text to stdout."""
-    translation = translator.translate(text, alignments=form.alignments)
+    translation = translator.translate(text, alignments=form.alignments, confidences=form.json)
     for notice in translation.notices:
         print(f"transduce: {notice}", file=sys.stderr)
     print(json.dumps(translation.to_json(), ensure_ascii=False) if form.json else translation.text)
