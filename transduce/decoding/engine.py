@@ -13,8 +13,9 @@ from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.search import search, sentence_seed
+from transduce.decoding.stepping import Cache, begin, step
 from transduce.errors import ConfigError
-from transduce.model import State, Tokens, Transformer
+from transduce.model import Tokens, Transformer
 
 BATCH_TOKENS = 4096  # source and possible target tokens of one batch, all hypotheses counted
 
@@ -83,7 +84,7 @@ class TorchEngine:
             for batch in batches(sources, limits, config.width):
                 results = search(
                     self._step,
-                    self.model.encode(Tokens.padded([sources[i] for i in batch], self.pad).to(self.device)),
+                    begin(self.model, Tokens.padded([sources[i] for i in batch], self.pad).to(self.device)),
                     [limits[i] for i in batch],
                     self.model.config.pad,
                     config,
@@ -103,15 +104,15 @@ class TorchEngine:
         config = self.model.config
         return (config.source_vocab_size or config.vocab_size) - 1
 
-    def _step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        logits, state = self.model.decode(state.following(tokens[:, None]), state)
-        return log_probabilities(logits[:, 0]), state
+    def _step(self, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        logits, cache = step(self.model, tokens, cache)
+        return log_probabilities(logits), cache
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """Of all that can be said: padding, the last, cannot.  (R, V) -> (R, V)."""
-    said = F.log_softmax(logits[:, :-1].float(), dim=-1)
-    return F.pad(said, (0, 1), value=-torch.inf)
+    """Of all that can be said: padding, the last, cannot.  (R, V) -> (R, V), and the logits are no more."""
+    logits[:, -1] = -torch.inf
+    return F.log_softmax(logits.float(), dim=-1)
 
 
 def batches(sources: Sequence[Sequence[int]], limits: Sequence[int], width: int) -> Iterator[list[int]]:
