@@ -15,7 +15,7 @@ from typing import Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from transduce.errors import DataError, TransduceError
+from transduce.errors import DataError, InputError, TransduceError
 
 
 def describe(
@@ -203,6 +203,90 @@ def data(
     print(f"{name} is ready; next: transduce train {recipe}")
 
 
+def translate(
+    text: Positional[str | None] = None,
+    *,
+    model: Path | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto",
+    device: str | None = None,
+    input: Path | None = None,
+    output: Path | None = None,
+    nbest: int = 1,
+    scores: bool = False,
+    alignments: bool = False,
+    errors: Literal["strict", "replace"] = "strict",
+    column: int | None = None,
+) -> None:
+    """Translate a text, or without one, standard input line for line.
+
+    Example: transduce translate --model runs/demo "in 98 weeks"
+
+    Args:
+        text: What to translate; it may have many sentences and markup.
+        model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package.
+        beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
+        alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
+        engine: What runs the model; auto takes the fastest that is there.
+        device: Such as cuda or cpu; by default a GPU where there is one.
+        input: A file to translate line for line, in place of standard input.
+        output: A file to write, in place of standard output.
+        nbest: Write so many translations of each line, as JSON.
+        scores: Write scores and the confidence of every token, as JSON.
+        alignments: Write which source word each word comes from, as JSON.
+        errors: What to do with bytes that are not UTF-8: stop and name the line, or replace them.
+        column: Translate this column (from 1) of tab-separated values and keep the others.
+    """
+    from transduce.decoding.streams import Format, print_translation, translate_stream
+    from transduce.decoding.translator import Translator, adjusted
+
+    form = Format(column, errors, scores or alignments or nbest > 1, alignments)
+    if text is not None and (input or output or column):
+        raise InputError("a text was given, and --input, --output or --column too; give one or the other")
+    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha, n_best=nbest)
+    translator = Translator(model, engine=engine, device=device, search=settings)
+    if text is None:
+        translate_stream(translator, input, output, form)
+    else:
+        print_translation(translator, text, form)
+
+
+def score(
+    model: Positional[Path],
+    source: Positional[Path],
+    reference: Positional[Path],
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto",
+    device: str | None = None,
+    ter: bool = False,
+    json: bool = False,
+) -> None:
+    """Translate a test set and compare with its references: BLEU and chrF, with signatures.
+
+    Example: transduce score runs/demo test.en test.de
+
+    Args:
+        model: A bundle, or the run that made it.
+        source: The sentences to translate, one a line.
+        reference: Their translations by people, one a line.
+        beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
+        alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
+        engine: What runs the model; auto takes the fastest that is there.
+        device: Such as cuda or cpu; by default a GPU where there is one.
+        ter: Also the translation edit rate.
+        json: Print JSON in place of a table.
+    """
+    from transduce.decoding.translator import Translator, adjusted
+    from transduce.evaluation.test_set import print_scores, score_files
+
+    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
+    translator = Translator(model, engine=engine, device=device, search=settings)
+    print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "describe": describe,
     "data": data,
@@ -210,6 +294,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "prepare": prepare,
     "train": train,
     "watch": watch,
+    "translate": translate,
+    "score": score,
 }
 
 

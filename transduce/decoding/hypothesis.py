@@ -14,6 +14,7 @@ class Hypothesis:
     score: float  # log_prob / ((5 + length) / 6)^alpha, the end counted
     log_prob: float
     token_log_probs: list[float]
+    margin: float = math.inf  # by how much the closest decision of its sentence's search was taken
 
     @property
     def token_confidences(self) -> list[float]:

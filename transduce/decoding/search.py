@@ -71,8 +71,8 @@ def results(beams: Beams) -> list[list[Hypothesis]]:
     """What each finished search has found, best first."""
     found = []
     ended = beams.ended
-    for scores, paths, log_probs in zip(
-        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), strict=True
+    for scores, paths, log_probs, margin in zip(
+        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
     ):
         if not math.isfinite(scores[0]):
             raise InputError(
@@ -82,7 +82,7 @@ def results(beams: Beams) -> list[list[Hypothesis]]:
         lengths = [path.index(EOS) + 1 for path in paths]
         found.append(
             [
-                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length])
+                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length], margin)
                 for score, path, values, length in zip(scores, paths, log_probs, lengths, strict=True)
                 if score > NEVER
             ]

@@ -22,7 +22,7 @@ class Sentence:
     source: str
     text: str
     score: float  # log P / ((5 + length) / 6)^alpha, §6.1
-    tokens: tuple[Token, ...]  # the end of the sentence is the last
+    tokens: tuple[Token, ...]  # the end of the sentence is the last; empty where confidences were not asked for
     n_best: tuple[tuple[str, float], ...]  # texts and scores, best first
     alignment: tuple[tuple[int, int], ...] | None = None  # (word of source, word of text), where asked for
 

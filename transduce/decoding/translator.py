@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from transduce.bundle import Bundle, find_bundle, load_bundle
 from transduce.config import Recipe, SearchConfig
-from transduce.data.tokenizer import Tokenizer
+from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding import markup, text
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Sentence, Token, Translation
-from transduce.errors import ConfigError, InputError
+from transduce.errors import ConfigError, InputError, MissingExtra, require
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.decoding.engine import Engine
@@ -42,7 +43,7 @@ class Translator:
         *,
         engine: EngineName = "auto",
         device: str | None = None,
-        search: SearchConfig | None = None,
+        search: SearchConfig | Callable[[SearchConfig], SearchConfig] | None = None,
     ) -> None:
         """Without a bundle: the newest of ./runs, or the one that came with the package.
 
@@ -50,14 +51,14 @@ class Translator:
             bundle: A bundle, or the folder of one or of a run.
             engine: What runs the model: "torch", "ctranslate2", or "auto" for the fastest that is there.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
-            search: How to search; by default as the bundle's recipe says.
+            search: How to search, or what to change in how the bundle's recipe says to search.
         """
         loaded = bundle if isinstance(bundle, Bundle) else load_bundle(find_bundle(bundle))
         self._bundle: Bundle | None = loaded
         files = loaded.tokenizer_files
         source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
         target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
-        self._set(source, target, loaded.recipe, search)
+        self._set(source, target, loaded.recipe, search(loaded.recipe.search) if callable(search) else search)
         self.engine = _engine(loaded, engine, device)
 
     @classmethod
@@ -89,31 +90,47 @@ class Translator:
         self.search = config
 
     @overload
-    def translate(self, texts: str, *, alignments: bool = ...) -> Translation: ...
+    def translate(self, texts: str, *, alignments: bool = ..., confidences: bool = ...) -> Translation: ...
     @overload
-    def translate(self, texts: list[str] | tuple[str, ...], *, alignments: bool = ...) -> list[Translation]: ...
     def translate(
-        self, texts: str | list[str] | tuple[str, ...], *, alignments: bool = False
+        self, texts: list[str] | tuple[str, ...], *, alignments: bool = ..., confidences: bool = ...
+    ) -> list[Translation]: ...
+    def translate(
+        self, texts: str | list[str] | tuple[str, ...], *, alignments: bool = False, confidences: bool = False
     ) -> Translation | list[Translation]:
-        """The translation of a text, or of each of several. A text may have any length, many lines and markup."""
+        """The translation of a text, or of each of several. A text may have any length, many lines and markup.
+
+        Args:
+            texts: One text or several.
+            alignments: Also say which words come from which.
+            confidences: Also say how sure the model is of each token.
+        """
         if isinstance(texts, str):
-            return self._translate([texts], alignments)[0]
-        return self._translate(list(texts), alignments)
+            return self._translate([texts], alignments, confidences)[0]
+        return self._translate(list(texts), alignments, confidences)
 
-    def translate_lines(self, lines: Iterable[str], *, alignments: bool = False) -> Iterator[Translation]:
-        """The translation of each text of a stream, in order, never holding more than a chunk of them."""
-        size, stream = FIRST_CHUNK, iter(lines)
+    def translate_lines(
+        self,
+        lines: Iterable[str],
+        *,
+        alignments: bool = False,
+        confidences: bool = False,
+        at_once: int = LAST_CHUNK,
+    ) -> Iterator[Translation]:
+        """The translation of each text of a stream, in order, never holding more than `at_once` of them."""
+        size, stream = min(FIRST_CHUNK, at_once), iter(lines)
         while chunk := list(itertools.islice(stream, size)):
-            yield from self._translate(chunk, alignments)
-            size = min(2 * size, LAST_CHUNK)
+            yield from self._translate(chunk, alignments, confidences)
+            size = min(2 * size, at_once)
 
-    def _translate(self, texts: Sequence[str], alignments: bool) -> list[Translation]:
+    def _translate(self, texts: Sequence[str], alignments: bool, confidences: bool) -> list[Translation]:
         for number, one in enumerate(texts):
             if not isinstance(one, str):
                 raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
         works = [self._prepare(one) for one in texts]
         plains = [kept.plain for work in works for kept in work.protected if kept.has_text]
-        found = iter(self.engine.search(self.tokenizers[0].encode_batch(plains), self.search) if plains else [])
+        sources = self.tokenizers[0].encode_batch(plains)
+        found = iter(self.engine.search(sources, self.search, token_scores=confidences) if plains else [])
         return [self._finish(work, found, alignments) for work in works]
 
     def _prepare(self, one: str) -> _Work:
@@ -145,7 +162,7 @@ class Translator:
         for rank in range(count):
             chosen = [texts[min(rank, len(texts) - 1)] for texts in written]
             scores = [one.n_best[min(rank, len(one.n_best) - 1)][1] for one in sentences]
-            n_best.append((text.join(work.document, chosen, language), sum(scores)))
+            n_best.append((text.join(work.document, chosen, language), math.fsum(scores)))
         return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(work.document.notices))
 
     def _sentence(
@@ -161,8 +178,9 @@ class Translator:
                 plain = markup.restore(plain, kept, mine)
             n_best.append((plain, hypothesis.score))
         best = hypotheses[0]
-        pieces = tokenizer.pieces([*best.ids, 0])
-        tokens = tuple(map(Token, pieces, best.token_confidences))
+        pieces = tokenizer.pieces([*best.ids, EOS])
+        known = len(best.token_log_probs) == len(pieces)
+        tokens = tuple(map(Token, pieces, best.token_confidences)) if known else ()
         return Sentence(source, *n_best[0], tokens, tuple(n_best), links)
 
     def _links(self, source: str, translation: str, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -179,11 +197,32 @@ class Translator:
         return load_model(self._bundle)
 
 
+def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
+    """The settings of a search with these changed, where they are not None. A beam grows to give enough hypotheses."""
+    return replace(search, **{name: value for name, value in changes.items() if value is not None})
+
+
 def _engine(bundle: Bundle, name: EngineName, device: str | None) -> Engine:
     """The engine of that name, or the fastest that is there."""
     if name not in ("auto", "torch", "ctranslate2"):
         raise ConfigError(f"engine is {name!r}; expected auto, torch or ctranslate2")
+    if name == "ctranslate2" or (name == "auto" and _prefers_ctranslate2(bundle, device)):
+        from transduce.decoding.ctranslate2 import CTranslate2Engine
+
+        return CTranslate2Engine(bundle, device)
     from transduce.decoding.engine import TorchEngine, load_model, resolve_device
 
     where = resolve_device(device)
     return TorchEngine(load_model(bundle, where), where)
+
+
+def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
+    """On a CPU, where it is installed and can carry the model. Torch need not be waited for to find that out."""
+    from transduce.decoding.conversion import refusal
+
+    try:
+        runtime = require("ctranslate2", extra="ctranslate2")
+    except MissingExtra:
+        return False
+    on_cpu = device == "cpu" or (device is None and not runtime.get_cuda_device_count())
+    return on_cpu and refusal(bundle.recipe.model) is None

@@ -46,7 +46,9 @@ def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = F
         )
     if not hypotheses:
         raise InputError("there is nothing to score: no translations and no references; expected at least one of each")
-    from sacrebleu.metrics import BLEU, CHRF, TER
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
 
     return Scores(
         _measure("BLEU", BLEU(), hypotheses, references),
@@ -66,7 +68,7 @@ def _tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Sco
 
     Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script, which differ in rare marks.
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
     tokenise = Tokenizer13a()
