@@ -172,7 +172,7 @@ def _snapshot(groups: Groups) -> tuple[Groups, torch.cuda.Stream | None]:
     free_bytes, _ = torch.cuda.mem_get_info()
     roomy = sum(tensor.nbytes for tensor in on_gpu) < free_bytes / 2
     copies = _map(groups, lambda tensor: tensor.clone() if roomy or not tensor.is_cuda else _to_pinned(tensor))
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     if not roomy:
         stream.synchronize()
