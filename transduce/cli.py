@@ -301,15 +301,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit status. An error that a user caused is one line on stderr and status 2."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_overview())
-        return 0
-    if arguments[0] == "--version":
-        print(f"transduce {metadata.version('transduce')}")
-        return 0
     try:
-        command = _parse(arguments)
-        command()
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_overview())
+        elif arguments[0] == "--version":
+            print(f"transduce {metadata.version('transduce')}")
+        else:
+            command = _parse(arguments)
+            command()
     except TransduceError as error:
         print(f"transduce: {error}", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS = 4  # rows of one program at a time
-PROGRAMS = 1056  # of the backward pass, each of which sums the gradients of weight and bias over its share of rows
+PROGRAMS = 528  # of the backward pass, each of which sums the gradients of weight and bias over its share of rows
 
 
 @triton.jit

@@ -76,12 +76,12 @@ def _forward(
         allowed = _allowed(
             q_segment[:, None], k_segment[None, :], q_position[:, None], k_position[None, :], CAUSAL, REACH
         )
-        scores = tl.where(allowed, tl.dot(queries, tl.trans(keys)) * (SCALE * LOG2_E), -1e30)
+        scores = tl.where(allowed, tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E), -1e30)
         new_highest = tl.maximum(highest, tl.max(scores, 1))
         weights = tl.where(allowed, tl.exp2(scores - new_highest[:, None]), 0.0)
         rescale = tl.exp2(highest - new_highest)
         total = total * rescale + tl.sum(weights, 1)
-        sums = sums * rescale[:, None] + tl.dot(weights.to(values.dtype), values)
+        sums = sums * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         highest = new_highest
     # Padding may have nothing to attend to: its output is zero, and an infinite lse makes its gradients zero.
     alone = total == 0.0
@@ -117,11 +117,11 @@ def _backward_q(
         allowed = _allowed(
             q_segment[:, None], k_segment[None, :], q_position[:, None], k_position[None, :], CAUSAL, REACH
         )
-        scores = tl.dot(queries, tl.trans(keys)) * (SCALE * LOG2_E)
+        scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
         weights = tl.where(allowed, tl.exp2(scores - row_lse[:, None]), 0.0)
-        d_weights = tl.dot(d_output, tl.trans(values))
+        d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
         d_scores = weights * (d_weights - row_delta[:, None])
-        sums += tl.dot(d_scores.to(keys.dtype), keys)
+        sums += tl.dot(d_scores.to(keys.dtype), keys, input_precision="ieee")
     _put(dq, batch, head, rows, Q, dq_b, dq_h, dq_t, sums * SCALE, DK)
 
 
@@ -151,12 +151,12 @@ def _backward_kv(
         allowed = _allowed(
             q_segment[None, :], k_segment[:, None], q_position[None, :], k_position[:, None], CAUSAL, REACH
         )
-        scores = tl.dot(keys, tl.trans(queries)) * (SCALE * LOG2_E)
+        scores = tl.dot(keys, tl.trans(queries), input_precision="ieee") * (SCALE * LOG2_E)
         weights = tl.where(allowed, tl.exp2(scores - row_lse[None, :]), 0.0)
-        d_values += tl.dot(weights.to(d_output.dtype), d_output)
-        d_weights = tl.dot(values, tl.trans(d_output))
+        d_values += tl.dot(weights.to(d_output.dtype), d_output, input_precision="ieee")
+        d_weights = tl.dot(values, tl.trans(d_output), input_precision="ieee")
         d_scores = weights * (d_weights - row_delta[None, :])
-        d_keys += tl.dot(d_scores.to(queries.dtype), queries)
+        d_keys += tl.dot(d_scores.to(queries.dtype), queries, input_precision="ieee")
     _put(dk, batch, head, columns, K, dk_b, dk_h, dk_t, d_keys * SCALE, DK)
     _put(dv, batch, head, columns, K, dv_b, dv_h, dv_t, d_values, DV)
 

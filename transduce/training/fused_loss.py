@@ -16,36 +16,29 @@ from torch import Tensor
 
 
 @triton.jit
-def _loss_and_gradient(logits, labels, losses, likelihoods, EPS: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr):
-    """One row: the loss, and the gradient in the place of the logits. Padding, id V - 1, is no class."""
+def _loss_and_gradient(logits, labels, losses, likelihoods, EPS: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr):
+    """One row, held in registers: the loss, and the gradient in the place of the logits.
+
+    Padding, id V - 1, is no class: it has no part in the sums, and its gradient is zero.
+    """
     row = tl.program_id(0).to(tl.int64)
-    base = logits + row * V
+    columns = tl.arange(0, WIDTH)
+    is_class = columns < V - 1
+    values = tl.load(logits + row * V + columns, mask=is_class, other=-1e30).to(tl.float32)
     label = tl.load(labels + row)
     counts = label != V - 1
-    highest = tl.full((BLOCK,), -1e30, tl.float32)
-    total = tl.zeros((BLOCK,), tl.float32)
-    plain = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, V, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        values = tl.load(base + columns, mask=columns < V - 1, other=-1e30).to(tl.float32)
-        plain += tl.where(columns < V - 1, values, 0.0)
-        new_highest = tl.maximum(highest, values)
-        total = total * tl.exp(highest - new_highest) + tl.where(columns < V - 1, tl.exp(values - new_highest), 0.0)
-        highest = new_highest
-    top = tl.max(highest, 0)
-    log_total = top + tl.log(tl.sum(total * tl.exp(highest - top), 0))
-    true = tl.load(base + tl.where(counts, label, 0)).to(tl.float32)
+    highest = tl.max(values, 0)
+    powers = tl.exp(values - highest)
+    total = tl.sum(powers, 0)
+    true = tl.sum(tl.where(columns == label, values, 0.0), 0)
+    likelihood = highest + tl.log(total) - true
     share = EPS / (V - 2)
-    loss = log_total - (1 - EPS) * true - share * (tl.sum(plain, 0) - true)
-    tl.store(losses + row, tl.where(counts, loss, 0.0))
-    tl.store(likelihoods + row, tl.where(counts, log_total - true, 0.0))
-    tl.debug_barrier()  # the label's logit is read before anybody overwrites it
-    for start in range(0, V, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        values = tl.load(base + columns, mask=columns < V - 1, other=-1e30).to(tl.float32)
-        gradient = tl.exp(values - log_total) - tl.where(columns == label, 1 - EPS, share)
-        gradient = tl.where(counts & (columns < V - 1), gradient, 0.0)
-        tl.store(base + columns, gradient.to(logits.dtype.element_ty), mask=columns < V)
+    others = tl.sum(tl.where(is_class, values - true, 0.0), 0)
+    tl.store(losses + row, tl.where(counts, likelihood - share * others, 0.0))
+    tl.store(likelihoods + row, tl.where(counts, likelihood, 0.0))
+    gradient = powers / total - tl.where(columns == label, 1 - EPS, share)
+    gradient = tl.where(counts & is_class, gradient, 0.0)
+    tl.store(logits + row * V + columns, gradient.to(logits.dtype.element_ty), mask=columns < V)
 
 
 class ProjectedLoss(torch.autograd.Function):
@@ -57,10 +50,11 @@ class ProjectedLoss(torch.autograd.Function):
         flat = x.flatten(0, -2)
         logits = F.linear(flat, weight)
         losses = torch.empty(2, flat.size(0), device=x.device, dtype=torch.float32)
+        width = triton.next_power_of_2(V)
         _loss_and_gradient[(flat.size(0),)](
-            logits, labels.flatten(), losses[0], losses[1], EPS=eps_ls, V=V, BLOCK=min(8192, triton.next_power_of_2(V)),
-            num_warps=16,
-        )
+            logits, labels.flatten(), losses[0], losses[1], EPS=eps_ls, V=V, WIDTH=width,
+            num_warps=min(max(width // 2048, 4), 32),
+        )  # fmt: skip
         ctx.save_for_backward(flat, weight, logits)
         ctx.shape = x.shape
         return losses.sum(1)

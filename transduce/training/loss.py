@@ -29,7 +29,7 @@ def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor
 
 def projected_loss(model: Transformer, hidden: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
     """The two sums for the decoder's output (B, T, d_model), the product before the softmax included: (2,)."""
-    if hidden.is_cuda and model.output_bias is None:
+    if hidden.is_cuda and model.output_bias is None and model.config.vocab_size <= 65_536:
         from transduce.training.fused_loss import ProjectedLoss
 
         fused: Tensor = ProjectedLoss.apply(hidden, model.output_weight, labels, eps_ls)
