@@ -134,9 +134,9 @@ def peer(name: str, recipe: Recipe, batches: list[list[Pair]], device: torch.dev
 
 
 def _buckets(pairs: list[Pair], pad: int, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Four sub-batches by length; widths rounded up to multiples of 8, so that shapes repeat."""
+    """Sub-batches by length; widths are rounded up to multiples of 8, so that shapes repeat."""
     ordered = sorted(pairs, key=lambda pair: max(map(len, pair)))
-    quarters = np.array_split(np.arange(len(ordered)), 4)
+    quarters = np.array_split(np.arange(len(ordered)), 12)
     buckets = []
     for quarter in quarters:
         sides = list(zip(*(ordered[index] for index in quarter), strict=True))

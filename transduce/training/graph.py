@@ -52,7 +52,8 @@ class GraphedStep:
             torch.cuda.current_stream().wait_stream(stream)
         elif self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # Other threads go on sending batches to the device: only this one is captured.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._result = self._work()
         if self._graph is not None:
             self._graph.replay()
