@@ -165,7 +165,7 @@ def _write(
     insertions = [(shifted(at), shifted(at), index) for at, index in placed]
     pieces, cursor, text = [""], 0, 0  # `text`: the last piece that is no tag
     drop_space = False
-    for start, end, index in sorted([*insertions, *copies], key=lambda item: (item[0], item[1] > item[0])):
+    for start, end, index in sorted([*insertions, *copies], key=lambda item: item[0]):  # insertions first
         between = translation[cursor:start]
         if between:
             pieces.append(between.removeprefix(" ") if drop_space else between)
