@@ -175,6 +175,7 @@ def test_the_model_sees_plain_text(text, plain):
         ("a b <br/>", "B A", [(0, 1), (1, 0)], "B A<br/>"),  # what came last comes last
         ("<b>{x}</b> is here", "hier ist X1", [(0, 0)], "hier ist <b>{x}</b>"),  # a copy is a sure link
         ("<b>one</b> <i>two</i>", "A B C", [(1, 0)], "<b>A</b> <i></i>B C"),  # two want the same word
+        ("a <s></u>x", "b c", [(0, 0), (1, 1)], "b <s></u>c"),  # halves of pairs keep their order
         ("你<b>好</b>", "hello", [(1, 0)], "<b>hello</b>"),
         ("<b>x</b>", "", [], "<b></b>"),
     ],

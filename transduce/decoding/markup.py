@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from transduce.decoding.placement import IN_SPACED_WORD, Alignment, Range, Span, Target, place, words
 
-_IN_URL = (
-    r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"  # not quotes, not 。 and its kind
-)
+# In an address, no quotation marks, and no full stop or comma as Chinese and Japanese write them.
+_IN_URL = r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"
 # Every repetition is bounded or ends at the next possible start: no text takes more than linear time.
 _PROTECTED = re.compile(
     r"(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>)"
