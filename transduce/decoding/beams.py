@@ -18,7 +18,8 @@ from transduce.decoding.candidates import EOS, NEVER, candidates, enforce, forbi
 from transduce.errors import InputError
 
 T = TypeVar("T")
-Choice = tuple[Tensor, Tensor, Tensor, Tensor]  # who ends; parent, column and log-probability of those that live on
+# Who ends; parent, column and log-probability of those that live on; by how much this was decided (B,).
+Choice = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Beams:
     prefix: Tensor  # (B, W) forced tokens, then -1
     penalty: Tensor  # (B, W + 1) ((5 + length) / 6)^alpha; looked up, as pow may round differently in a larger batch
     chance: Tensor  # (B, W, K) uniform numbers in [0, 1) for sampling
+    margin: Tensor  # (B,) by how much the closest decision so far was taken: numbers this far off change nothing
 
     def alive(self) -> Tensor:
         """(B,) whether the sentence's search goes on."""
@@ -109,7 +111,8 @@ def begin(
     live.score[:, : K if config.temperature > 0 else 1] = 0.0  # a beam opens from one empty hypothesis
     zero = torch.zeros(B, dtype=torch.long)
     most = torch.tensor(limits, dtype=torch.long)
-    beams = Beams(live, nothing(config.n_best), zero, zero, most, prefix, penalties.repeat(B, 1), chance)
+    margin = torch.full((B,), torch.inf)
+    beams = Beams(live, nothing(config.n_best), zero, zero, most, prefix, penalties.repeat(B, 1), chance, margin)
     return _each(lambda tensor: tensor.to(device), beams)
 
 
@@ -125,7 +128,7 @@ def advance(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Beam
     (B, K), V = beams.live.score.shape, log_probs.size(-1)
     log_probs = log_probs.float().view(B, K, V)
     sayable = forbid_repetition(log_probs, beams.live.tokens, beams.length, config)
-    count = K if config.temperature == 0 else config.top_k or V
+    count = K + 1 if config.temperature == 0 else config.top_k or V  # one more than needed, to see how close it was
     values, ids = candidates(sayable.flatten(0, 1), count, config)
     forced = beams.prefix.gather(1, beams.length[:, None])[:, 0]
     forced_values = log_probs.gather(-1, forced.clamp(min=0)[:, None, None].expand(B, K, 1))[..., 0]
@@ -142,39 +145,54 @@ def settle(
     (B, K), length = beams.live.score.shape, beams.length
     values = values.clamp(max=0.0)
     choose = _draw if config.temperature > 0 else _rank
-    ends, parents, column, score = choose(beams, values, config)
+    ends, parents, column, score, margin = choose(beams, values, config)
     end_score = (beams.live.score + values[..., 0]) / beams.penalty.gather(1, length[:, None] + 1)
     closed = beams.live.extend(length, ids[..., 0], values[..., 0], end_score.where(ends, NEVER))
     pool = _each(lambda old, new: torch.cat([old, new], dim=1), beams.ended, closed)
-    ended = pool.take(pool.score.sort(dim=1, descending=True, stable=True).indices[:, : config.n_best])
+    ranked, order = pool.score.sort(dim=1, descending=True, stable=True)
+    ended = pool.take(order[:, : config.n_best])
     endings = beams.endings + ends.sum(1)
 
     # Early stopping that cannot change the result: log-probabilities only fall, and dividing a negative number by the
     # largest penalty, that of the longest output, leaves the most. Rounding is monotone, so this holds for floats too.
     attainable = score.amax(1) / beams.penalty.gather(1, beams.limit[:, None] + 1)[:, 0]
     over = (attainable <= ended.score[:, -1]) | (endings >= config.patience * config.width)
+    margin = torch.stack([beams.margin, margin, *(_gap(ranked, n) for n in range(1, config.n_best + 1))])
+    margin = torch.minimum(margin.amin(0), _finite((attainable - ended.score[:, -1]).abs()))
     score = score.masked_fill(over[:, None], NEVER)
     flat = parents * ids.size(-1) + column
     tokens = ids.flatten(1).gather(1, flat).where(score > NEVER, pad)
     live = beams.live.take(parents).extend(length, tokens, values.flatten(1).gather(1, flat), score)
     length = torch.minimum(length + 1, beams.limit)
     rows = parents + torch.arange(B, device=parents.device)[:, None] * K
-    beams = replace(beams, live=live, ended=ended, endings=endings, length=length)
+    beams = replace(beams, live=live, ended=ended, endings=endings, length=length, margin=margin)
     return beams, rows.flatten(), tokens.flatten()
 
 
 def _rank(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
     """Beam search: a hypothesis ends if that is among the K best candidates; the K best others live on.
 
-    Values (B, K, 1 + C) -> four times (B, K).
+    Values (B, K, 1 + C) -> four times (B, K), and the margin (B,).
     """
     K, C = values.size(1), values.size(2) - 1
     totals = beams.live.score[..., None] + values
-    best = totals.flatten(1).sort(dim=1, descending=True, stable=True).indices[:, :K]
+    ranked, best = totals.flatten(1).sort(dim=1, descending=True, stable=True)
+    best = best[:, :K]
     among_best = torch.zeros_like(totals, dtype=torch.bool).flatten(1).scatter(1, best, True).view_as(totals)
     score, others = totals[..., 1:].flatten(1).sort(dim=1, descending=True, stable=True)
+    margin = torch.minimum(_gap(ranked, K), _gap(score, K))
     others = others[:, :K]
-    return among_best[..., 0] & (totals[..., 0] > NEVER), others // C, others % C + 1, score[:, :K]
+    return among_best[..., 0] & (totals[..., 0] > NEVER), others // C, others % C + 1, score[:, :K], margin
+
+
+def _gap(ranked: Tensor, n: int) -> Tensor:
+    """By how much the first n of each row lead the next:  (B, m) -> (B,)."""
+    return _finite(ranked[:, n - 1] - ranked[:, n]) if n < ranked.size(1) else torch.full_like(ranked[:, 0], torch.inf)
+
+
+def _finite(difference: Tensor) -> Tensor:
+    """A difference of two scores; infinite where one of them is, or both are, no score."""
+    return difference.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
 
 
 def _draw(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
@@ -189,4 +207,5 @@ def _draw(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
     score = beams.live.score + values.gather(-1, column[..., None])[..., 0]
     ends = (column == 0) & (score > NEVER)
     parents = torch.arange(values.size(1), device=values.device).expand_as(column)
-    return ends, parents, column, score.masked_fill(ends, NEVER)
+    margin = torch.zeros_like(beams.margin)  # a number drawn between two tokens of the tail always lies close
+    return ends, parents, column, score.masked_fill(ends, NEVER), margin

@@ -18,6 +18,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Beams, advance, begin
 from transduce.decoding.candidates import EOS, NEVER
+from transduce.decoding.hypothesis import Hypothesis
 from transduce.errors import InputError
 
 
@@ -30,16 +31,6 @@ class State(Protocol):
 
 S = TypeVar("S", bound=State)
 Step = Callable[[Tensor, S], tuple[Tensor, S]]  # tokens (R,), state -> log-probabilities (R, V), state
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation. `token_log_probs` has a number for each id and one for the end; they sum to `log_prob`."""
-
-    ids: list[int]
-    score: float  # log_prob / ((5 + length) / 6)^alpha, the end counted
-    log_prob: float
-    token_log_probs: list[float]
 
 
 def search(
@@ -80,8 +71,8 @@ def results(beams: Beams) -> list[list[Hypothesis]]:
     """What each finished search has found, best first."""
     found = []
     ended = beams.ended
-    for scores, paths, log_probs in zip(
-        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), strict=True
+    for scores, paths, log_probs, margin in zip(
+        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
     ):
         if not math.isfinite(scores[0]):
             raise InputError(
@@ -91,7 +82,7 @@ def results(beams: Beams) -> list[list[Hypothesis]]:
         lengths = [path.index(EOS) + 1 for path in paths]
         found.append(
             [
-                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length])
+                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length], margin)
                 for score, path, values, length in zip(scores, paths, log_probs, lengths, strict=True)
                 if score > NEVER
             ]

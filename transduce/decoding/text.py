@@ -17,6 +17,7 @@ from transduce.decoding.markup import find
 from transduce.decoding.placement import Range
 from transduce.errors import InputError, MissingExtra, require
 
+CountTokens = Callable[[str], int]
 UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages that put no space between sentences
 
 # Line ends, tabs and block-level tags separate sentences and belong to none.
@@ -63,9 +64,7 @@ class Document:
         ]
 
 
-def split(
-    text: str, language: str = "en", *, count_tokens: Callable[[str], int] | None = None, max_tokens: int = 0
-) -> Document:
+def split(text: str, language: str = "en", *, count_tokens: CountTokens | None = None, max_tokens: int = 0) -> Document:
     """The sentences of a text, each of at most `max_tokens` tokens as `count_tokens` counts them; 0: of any length.
 
     What has no letter and no digit, such as a rule of dashes or an emoji, is layout: no model can improve it.

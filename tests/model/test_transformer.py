@@ -1,0 +1,227 @@
+"""Figure 1: what must not change the output, and what must."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.model.conftest import SOURCES, TARGETS, build
+from transduce.config import ModelConfig
+from transduce.errors import InputError
+from transduce.model import State, Tokens, Transformer
+from transduce.model.embedding import Embedding
+
+
+def logits_of_each(model, sources, targets):
+    """Every pair alone: no padding, no neighbours."""
+    pad = model.config.pad
+    for source, target in zip(sources, targets, strict=True):
+        yield model(Tokens.padded([source], pad), Tokens.padded([target], pad).shifted_right(pad))[0]
+
+
+def test_padding_and_batch_mates_change_nothing(model):
+    pad = model.config.pad
+    source, target = Tokens.padded(SOURCES, pad), Tokens.padded(TARGETS, pad).shifted_right(pad)
+    together = model(source, target)
+    for row, alone in enumerate(logits_of_each(model, SOURCES, TARGETS)):
+        assert torch.allclose(together[row, : len(TARGETS[row])], alone)
+
+
+def test_packing_changes_nothing(model):
+    pad = model.config.pad
+    source = Tokens.packed([SOURCES[:3], SOURCES[3:]], pad, width=20)
+    target = Tokens.packed([TARGETS[:3], TARGETS[3:]], pad, width=23).shifted_right(pad)
+    packed = model(source, target)
+    alone = list(logits_of_each(model, SOURCES, TARGETS))
+    assert torch.allclose(packed[0, : sum(map(len, TARGETS[:3]))], torch.cat(alone[:3]))
+    assert torch.allclose(packed[1, : len(TARGETS[3])], alone[3])
+
+
+def test_future_never_leaks(model):
+    pad = model.config.pad
+    source = Tokens.padded(SOURCES[1:2], pad)
+    target = Tokens.padded(TARGETS[1:2], pad).shifted_right(pad)
+    before = model(source, target)
+    for place in range(1, target.ids.size(1)):
+        changed = target.ids.clone()
+        changed[0, place] = 25
+        after = model(source, Tokens(changed, target.positions, target.segments))
+        assert torch.equal(after[:, :place], before[:, :place])
+        assert not torch.allclose(after[:, place], before[:, place])
+
+
+def test_every_source_token_reaches_every_target_position(paper_model):
+    pad = paper_model.config.pad
+    target = Tokens.padded(TARGETS[1:2], pad).shifted_right(pad)
+    before = paper_model(Tokens.padded(SOURCES[1:2], pad), target)
+    for place in range(len(SOURCES[1])):
+        changed = list(SOURCES[1])
+        changed[place] = 27
+        after = paper_model(Tokens.padded([changed], pad), target)
+        assert ((after - before).abs().amax(-1) > 1e-9).all()
+
+
+@pytest.mark.parametrize("chunks", [(1,) * 9, (4, 5), (1, 8), (2, 1, 3, 3)], ids=str)
+def test_decoding_in_chunks_equals_decoding_at_once(model, chunks):
+    pad = model.config.pad
+    source = Tokens.padded(SOURCES, pad)
+    target = Tokens.padded(TARGETS, pad).shifted_right(pad)
+    state = model.encode(source)
+    whole = model.decode(target, state)[0]
+    parts, start = [], 0
+    for size in chunks:
+        logits, state = model.decode(target[start : start + size], state)
+        parts.append(logits)
+        start += size
+    real = Tokens.padded(TARGETS, pad).ids != pad
+    assert torch.allclose(torch.cat(parts, dim=1)[real], whole[real])
+
+
+def test_packed_rows_decode_in_chunks_too(model):
+    pad = model.config.pad
+    source = Tokens.packed([SOURCES], pad)
+    target = Tokens.packed([TARGETS], pad).shifted_right(pad)
+    state = model.encode(source)
+    whole = model.decode(target, state)[0]
+    first, state = model.decode(target[:7], state)
+    second, _ = model.decode(target[7:], state)
+    assert torch.allclose(torch.cat([first, second], dim=1), whole)
+
+
+def test_following_tokens_stand_after_the_decoded_ones(model):
+    pad = model.config.pad
+    prefix = [15, 4, 9, 22]
+    state = model.encode(Tokens.padded(SOURCES[:1], pad))
+    whole = model.decode(Tokens.padded([prefix], pad), state)[0]
+    for place, token in enumerate(prefix):
+        logits, state = model.decode(state.following(torch.tensor([[token]])), state)
+        assert torch.allclose(logits[:, 0], whole[:, place])
+
+
+def test_a_state_can_be_reordered_and_repeated(model):
+    pad = model.config.pad
+    rows = torch.tensor([2, 0, 0])
+    source, target = Tokens.padded(SOURCES, pad), Tokens.padded(TARGETS, pad).shifted_right(pad)
+    _, state = model.decode(target[:1], model.encode(source))
+    expected = model.decode(target[1:2], state)[0][rows]
+    chosen = state.select(rows)
+    assert isinstance(chosen, State)
+    picked = Tokens(target.ids[rows], target.positions[rows], target.segments[rows])
+    assert torch.allclose(model.decode(picked[1:2], chosen)[0], expected)
+
+
+def test_a_target_starts_from_the_zero_vector():
+    tokens = Tokens.packed([[[4, 5, 0], [6, 0]]], pad=9, width=7)
+    assert tokens.shifted_right(9).ids.tolist() == [[9, 4, 5, 9, 6, 9, 9]]
+    embedding = build().target_embedding
+    assert (embedding(torch.tensor([embedding.pad])) == 0).all()
+
+
+def test_gradients_are_right():
+    model = build(N=1, d_model=6, d_ff=5, h=2, d_k=2, d_v=3, vocab_size=9)
+    source, target = Tokens.packed([[[3, 4, 0], [5, 0]]], 8), Tokens.packed([[[6, 0], [2, 3, 0]]], 8).shifted_right(8)
+    parameters = dict(model.named_parameters())
+    parameters["target_embedding.weight"] = parameters["target_embedding.weight"][:8]  # padding is no parameter
+
+    def function(*values):
+        weights = dict(zip(parameters, values, strict=True))
+        weights["target_embedding.weight"] = F.pad(weights["target_embedding.weight"], (0, 0, 0, 1))
+        return torch.func.functional_call(model, weights, (source, target)).tanh().sum(-1)
+
+    inputs = [value.detach().clone().requires_grad_() for value in parameters.values()]
+    assert torch.autograd.gradcheck(function, inputs)
+
+
+def test_the_shared_matrix_learns_from_both_ends():
+    model = build()
+    pad = model.config.pad
+    # Token 20 is read by the decoder only, 21 by the encoder only, 22 by nobody: the softmax alone reaches it.
+    logits = model(Tokens.padded([[21, 0]], pad), Tokens.padded([[pad, 20]], pad))
+    F.cross_entropy(logits[0, -1:], torch.tensor([3])).backward()
+    gradient = model.target_embedding.weight.grad
+    assert len([name for name, _ in model.named_parameters() if "embedding" in name or "output" in name]) == 1
+    from_softmax = gradient[22].norm()
+    assert from_softmax > 0
+    alone = torch.autograd.grad(F.cross_entropy(F.linear(model.decode_hidden(
+        Tokens.padded([[pad, 20]], pad), model.encode(Tokens.padded([[21, 0]], pad)))[0][0, -1:],
+        model.output_weight.detach()), torch.tensor([3])), model.target_embedding.weight)[0]  # fmt: skip
+    assert alone[20].norm() > 0
+    assert alone[21].norm() > 0
+    assert alone[22].norm() == 0
+
+
+@pytest.mark.parametrize(("sharing", "matrices"), [("three-way", 1), ("two-way", 2), ("none", 3)])
+def test_sharing_says_how_many_matrices_there_are(sharing, matrices):
+    model = build(sharing=sharing)
+    sizes = [weight for weight in model.parameters() if weight.size(0) == 31]
+    assert len(sizes) == matrices
+    pad = model.config.pad
+    F.cross_entropy(model(Tokens.padded([[5, 0]], pad), Tokens.padded([[pad]], pad))[0], torch.tensor([3])).backward()
+    assert all(weight.grad is not None for weight in sizes)
+
+
+@torch.no_grad()
+def test_embeddings_have_unit_variance_and_logits_start_small():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(vocab_size=2000, N=2, d_model=128, d_ff=256, h=4, d_k=32, d_v=32)).eval()
+    ids = torch.randint(0, 1999, (8, 30))
+    assert float(model.target_embedding(ids).var()) == pytest.approx(1.0, abs=0.05)
+    source = Tokens.padded(ids.tolist(), 1999)
+    logits = model(source, source.shifted_right(1999))
+    assert float(logits.std()) == pytest.approx(1.0, abs=0.2)
+    assert float(F.cross_entropy(logits.flatten(0, 1), ids.flatten())) == pytest.approx(math.log(2000) + 0.5, abs=0.3)
+
+
+def test_embeddings_are_scaled_by_the_root_of_d_model():
+    embedding = Embedding(11, 16)
+    torch.nn.init.ones_(embedding.weight)
+    assert (embedding(torch.tensor([3])) == 4.0).all()
+
+
+def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(monkeypatch):
+    """With everything dropped, embeddings vanish and every residual connection passes its input on unchanged."""
+    model = build(p_drop=0.9, norm_order="pre").train()
+    places = []
+    monkeypatch.setattr(
+        F, "dropout", lambda x, p=0.5, training=True, inplace=False: places.append((p, x.shape)) or x * 0
+    )
+    x = torch.randn(1, 3, 24, dtype=torch.float64)
+    residual = model.encoder[0].self_attention_residual
+    assert torch.equal(residual.after(x, torch.randn_like(x)), x)
+    places.clear()
+    model.encode(Tokens.padded(SOURCES[:1], 30))
+    assert [p for p, _ in places if p == 0.9] == [0.9] * (1 + 2 * 2)  # the sum, then two sub-layers in two layers
+    model.decode(Tokens.padded([[30, 4]], 30), model.encode(Tokens.padded(SOURCES[:1], 30)))
+    assert [p for p, _ in places if p == 0.9] == [0.9] * (2 * (1 + 2 * 2) + 1 + 3 * 2)
+
+
+def test_activation_dropout_is_its_own_setting(pair):
+    model = build(p_drop_activation=0.5).train()
+    assert not torch.equal(model(*pair), model(*pair))
+
+
+@pytest.mark.parametrize(
+    ("changes", "source", "target", "message"),
+    [
+        ({}, [[5, 31]], [[30, 4]], "found token ids from 5 to 31; vocab_size 31 allows 0 to 30"),
+        ({}, [[5, -1]], [[30, 4]], "found token ids from -1 to 5; vocab_size 31 allows 0 to 30"),
+        ({}, [[5, 6]], [[30, 99]], "found token ids from 30 to 99; vocab_size 31 allows 0 to 30"),
+        ({"positions": "learned", "max_positions": 3}, [[5] * 4], [[30]], "max_positions = 3"),
+        ({"positions": "learned", "max_positions": 3}, [[5]], [[30] * 5], "found a sequence of 5 tokens"),
+    ],
+)
+def test_tokens_that_the_model_cannot_take_are_refused(changes, source, target, message):
+    with pytest.raises(InputError, match=message):
+        build(**changes)(Tokens.padded(source, 30), Tokens.padded(target, 30))
+
+
+def test_empty_sequences_are_refused():
+    with pytest.raises(InputError, match="empty sequence"):
+        Tokens.padded([[5, 0], []], 30)
+    with pytest.raises(InputError, match="empty sequence"):
+        Tokens.packed([[[5, 0], []]], 30)
+    with pytest.raises(InputError, match="at least one sequence"):
+        build().encode(Tokens(*[torch.zeros(1, 0, dtype=torch.int32)] * 3))
+    with pytest.raises(InputError, match="more than its width"):
+        Tokens.packed([[[5, 0], [4, 0]]], 30, width=3)

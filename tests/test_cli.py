@@ -1,0 +1,60 @@
+"""The door: what a user types, and what comes back."""
+
+import subprocess
+import sys
+
+import pytest
+
+from transduce.cli import COMMANDS, run
+
+
+def test_help_lists_every_command_with_one_line(capsys):
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in COMMANDS:
+        assert [line for line in lines if line.startswith(f"  {name} ") and len(line) <= 120]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example(name, capsys):
+    assert run([name, "--help"]) == 0
+    assert f"transduce {name}" in COMMANDS[name].__doc__
+    assert "Example" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("transduce 0.")
+
+
+def test_shell_completion_is_printed(capsys):
+    assert run(["--tyro-print-completion", "bash"]) == 0
+    assert "describe" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["describe", "bas"], "'bas' is neither a .toml file nor a preset"),
+        (["describe", "base", "model.M=3"], "model.M is not a setting"),
+        (["describe", "base", "--bach", "3"], "--bach"),
+        (["describe", "base", "--batch-tokens", "x"], "--batch-tokens"),
+        (["describe", "base", "--batch-tokens", "0"], "batch_tokens is 0; it must be at least 1"),
+        (["describe"], "Missing"),
+        (["descibe", "base"], "descibe"),
+    ],
+)
+def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_the_module_runs_and_starts_without_torch():
+    code = "import sys; from transduce.cli import run; run(['--help']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", "transduce", "describe", "tiny"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Transformer  1,178,624 parameters")

@@ -1,0 +1,113 @@
+"""Settings: the paper's defaults, and contradictions refused with what to do."""
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe
+from transduce.errors import ConfigError
+from transduce.presets import BASE, BIG, PRESETS
+from transduce.recipe import differences, load_recipe, read_recipe, to_toml, update
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 0}, "model.vocab_size is 0; it must be at least 3"),
+        ({"d_model": 511}, "model.d_model is 511; sinusoidal positions .* need an even d_model"),
+        ({"h": 7, "positions": "rotary"}, "model.h is 7, which does not divide model.d_model 512"),
+        ({"d_k": 33, "positions": "rotary"}, "model.d_k is 33; rotary positions .* need an even d_k"),
+        ({"p_drop": 1.0}, r"model.p_drop is 1.0; a dropout rate lies in \[0, 1\)"),
+        ({"p_drop_attention": -0.1}, "model.p_drop_attention is -0.1"),
+        ({"r": 0}, "model.r is 0; a neighbourhood holds at least 1 position"),
+        ({"N": 0}, "model.N is 0; it must be at least 1"),
+        ({"N_decoder": 0}, "model.N_decoder is 0"),
+        ({"source_vocab_size": 100}, 'sharing = "three-way" needs one vocabulary'),
+        ({"kernel": "varlen", "p_drop_attention": 0.1}, 'model.kernel "varlen" has no attention dropout'),
+        ({"norm_eps": 0.0}, "model.norm_eps is 0.0"),
+        ({"max_positions": 0}, "model.max_positions is 0"),
+    ],
+)
+def test_a_combination_that_cannot_work_is_refused_with_the_reason(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        ModelConfig(**changes)
+
+
+def test_what_is_odd_but_works_is_allowed():
+    ModelConfig(d_model=511, positions="learned", h=7)
+    ModelConfig(h=7, d_k=10, d_v=30)
+    ModelConfig(source_vocab_size=100, sharing="two-way")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_recipe_survives_toml(name):
+    assert update(Recipe(), tomllib.loads(to_toml(PRESETS[name]))) == PRESETS[name]
+
+
+def test_corpora_and_odd_strings_survive_toml():
+    corpora = (
+        CorpusConfig(source=("a b.en", 'q"u\\o\n.en'), target=("ä.de", "\x7f.de"), weight=0.5),
+        CorpusConfig(source=("x.tsv",), name="memory"),
+    )
+    recipe = replace(BASE, data=DataConfig(corpora=corpora, validation=corpora[1:]))
+    assert update(Recipe(), tomllib.loads(to_toml(recipe))) == recipe
+
+
+def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('preset = "big"\n[model]\nN = 3\np_drop = 0\n[[data.corpora]]\nsource = "a.tsv"\n')
+    recipe = load_recipe(str(path), ["model.N=4", "training.schedule=cosine", "model.r=5", "model.N_decoder=none"])
+    assert (recipe.model.d_model, recipe.model.N, recipe.model.p_drop, recipe.model.r) == (1024, 4, 0.0, 5)
+    assert recipe.training.schedule == "cosine"
+    assert recipe.data.corpora == (CorpusConfig(source=("a.tsv",)),)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_modl=3", "model.d_modl is not a setting; did you mean d_model?"),
+        ("modell.N=3", "modell is not a setting; did you mean model?"),
+        ("model.zzz=3", "model.zzz is not a setting; known: vocab_size, "),
+        ("model.N=two", "model.N is 'two'; expected int"),
+        ("model.N=2.5", "model.N is 2.5; expected int"),
+        ("model.N=true", "model.N is True; expected int"),
+        ("model.norm=batch", "model.norm is 'batch'; expected one of layer, rms"),
+        ("model=3", "model is 3; expected a table of settings"),
+        ("data.corpora=[{target='x'}]", r"data.corpora\[0\] has \['target'\]; expected also one of \['source'"),
+        ("data.corpora=[{source='x', wieght=2}]", r"data.corpora\[0\].wieght is not a setting; did you mean weight?"),
+        ("data.clean.off=3", "data.clean.off is 3; expected a list"),
+        ("N", "'N' is not an override; expected section.setting=value"),
+    ],
+)
+def test_a_wrong_override_says_what_is_known(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("base", [override])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('preset = "bass"', "no preset is called 'bass'; known: base, big"),
+        ("preset = 3", "preset is 3; expected a name in quotes"),
+        ("[model", "cannot be read as a recipe"),
+        ("\udcff", "cannot be read as a recipe"),
+    ],
+)
+def test_a_wrong_recipe_file_says_why(tmp_path, content, message):
+    path = tmp_path / "wrong.toml"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=message):
+        read_recipe(path)
+
+
+def test_a_recipe_that_is_nowhere_is_refused():
+    with pytest.raises(ConfigError, match=r"'bas' is neither a \.toml file nor a preset; known: base, big"):
+        load_recipe("bas")
+    with pytest.raises(ConfigError, match=r"none.toml does not exist; expected a recipe"):
+        load_recipe("none.toml")
+
+
+def test_differences_name_the_settings():
+    assert differences(BIG, BASE)["model.d_model"] == (1024, 512)
+    assert differences(BASE, BASE) == {}

@@ -1,0 +1,38 @@
+"""`transduce describe`: the counts are those of the model, and the FLOPs those of its products."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from transduce.describe import count_flops, count_parameters, describe
+from transduce.model import Tokens, Transformer
+from transduce.presets import PRESETS, TINY
+
+
+def test_the_tree_adds_up():
+    text = describe(PRESETS["base"], batch_tokens=25_000, batch_sentences=64)
+    total = int(text.split()[1].replace(",", ""))
+    top = [line for line in text.splitlines() if line.startswith(("├", "└"))]
+    assert (
+        sum(int(line.split()[-1].replace(",", "")) for line in top) == total == count_parameters(PRESETS["base"].model)
+    )
+    assert "nothing" in text
+
+
+def test_what_differs_is_named():
+    text = describe(PRESETS["table3-B-dk16"], batch_tokens=25_000, batch_sentences=64)
+    assert "model.d_k = 16  (base: 64)" in text
+
+
+@pytest.mark.parametrize("changes", [{}, {"activation": "swiglu", "N_decoder": 1}, {"d_k": 16, "d_v": 64}])
+def test_flops_are_those_that_torch_counts(changes):
+    config = replace(TINY.model, kernel="written-out", **changes)
+    length = 28
+    model = Transformer(config).eval()
+    tokens = Tokens.padded([[5] * length], config.pad)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(tokens, tokens)
+    masked_half = config.decoder_layers * length * config.h * (config.d_k + config.d_v)  # written out, it is computed
+    assert count_flops(config, length).forward + masked_half == pytest.approx(counter.get_total_flops() / length)

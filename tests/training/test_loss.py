@@ -1,0 +1,69 @@
+"""§5.4: label smoothing as defined, and padding that neither counts nor learns."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.model.conftest import SOURCES, TARGETS, build
+from transduce.model import Tokens
+from transduce.training.loss import smoothed_loss
+
+PAD = 30
+
+
+@pytest.fixture
+def logits():
+    return torch.randn(2, 4, 31, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+LABELS = torch.tensor([[3, 4, 0, PAD], [29, 0, PAD, PAD]])
+
+
+@pytest.mark.parametrize("eps_ls", [0.0, 0.1, 0.2])
+def test_the_loss_is_cross_entropy_with_the_smoothed_distribution(logits, eps_ls):
+    smoothed, _ = smoothed_loss(logits, LABELS, eps_ls)
+    expected = 0.0
+    for row, column in (LABELS != PAD).nonzero().tolist():
+        distribution = torch.full((30,), eps_ls / 29, dtype=torch.float64)
+        distribution[LABELS[row, column]] = 1 - eps_ls
+        expected -= float(distribution @ logits[row, column, :30].log_softmax(-1))
+    assert float(smoothed) == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_smoothing_it_is_the_negative_log_likelihood(logits):
+    smoothed, likelihood = smoothed_loss(logits, LABELS, 0.0)
+    expected = F.cross_entropy(logits[..., :30].flatten(0, 1), LABELS.flatten(), ignore_index=PAD, reduction="sum")
+    assert float(smoothed) == pytest.approx(float(expected), rel=1e-6)
+    assert float(likelihood) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_padding_keeps_the_zero_vector_while_the_rest_learns():
+    model = build(p_drop=0.0).float()
+    torch.nn.init.zeros_(model.target_embedding.weight[PAD:].data)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    source, target = Tokens.padded(SOURCES, PAD), Tokens.padded(TARGETS, PAD)
+    before = model.target_embedding.weight.detach().clone()
+    for _ in range(3):
+        smoothed_loss(model(source, target.shifted_right(PAD)), target.ids, 0.1)[0].backward()
+        optimiser.step()
+    after = model.target_embedding.weight.detach()
+    assert (after[PAD] == 0).all()
+    assert (after[:PAD] != before[:PAD]).any(-1).all()
+
+
+def test_the_fused_loss_is_the_plain_one_with_its_gradients():
+    pytest.importorskip("triton")
+    from transduce.training.fused_loss import ProjectedLoss
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device=device, requires_grad=True) for shape in ((2, 4, 16), (31, 16))]
+    labels = LABELS.to(device)
+    fused = ProjectedLoss.apply(*inputs, labels, 0.1)
+    expected = torch.stack(smoothed_loss(F.linear(*inputs), labels, 0.1))
+    assert torch.allclose(fused, expected, rtol=1e-4)
+    for ours, oracle in zip(
+        torch.autograd.grad(fused[0] / 7, inputs), torch.autograd.grad(expected[0] / 7, inputs), strict=True
+    ):
+        assert torch.allclose(ours, oracle, atol=1e-5)
+        assert (oracle != 0).any()

@@ -1,0 +1,121 @@
+"""One step: the same gradient however the batch is cut, and a model that learns."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.model.conftest import SMALL, SOURCES, TARGETS, build
+from transduce.config import ModelConfig, Recipe, TrainingConfig
+from transduce.model import Tokens, Transformer
+from transduce.training.optimiser import build_optimisers
+from transduce.training.parallel import World
+from transduce.training.step import Learner, dropout_seed, train_step
+
+ALONE = World(0, 1, torch.device("cpu"))
+PAD = 30
+RECIPE = Recipe(model=ModelConfig(**SMALL), training=TrainingConfig(steps=10, warmup_steps=4))
+
+
+def steps(micro_batches, recipe=RECIPE, count=3, world=ALONE, learner=None, total=0):
+    """Weights after some steps on the same micro-batches, and the last result."""
+    learner = learner or Learner(build(p_drop=recipe.model.p_drop), recipe.training.eps_ls)
+    optimisers = build_optimisers(learner.named_parameters(), recipe.training)
+    tokens = total or sum(int((target.ids != PAD).sum()) for _, target in micro_batches)
+    for step in range(1, count + 1):
+        result = train_step(learner, optimisers, micro_batches, tokens, recipe, step, world)
+    return {name: weight.detach().clone() for name, weight in learner.named_parameters()}, result
+
+
+def batch(rows):
+    return Tokens.padded([SOURCES[row] for row in rows], PAD), Tokens.padded([TARGETS[row] for row in rows], PAD)
+
+
+def assert_same(first, second):
+    for name, weight in first.items():
+        assert torch.allclose(weight, second[name], atol=1e-9), name
+
+
+def test_accumulation_of_uneven_parts_equals_one_big_batch():
+    whole, result = steps([batch([0, 1, 2, 3])])
+    parts, sums = steps([batch([1]), batch([0, 2, 3])])
+    assert_same(whole, parts)
+    assert result.loss == pytest.approx(sums.loss)
+    assert result.target_tokens == sum(map(len, TARGETS))
+
+
+def test_packed_equals_padded():
+    packed = (Tokens.packed([SOURCES], PAD, width=25), Tokens.packed([TARGETS], PAD, width=30))
+    assert_same(steps([batch([0, 1, 2, 3])])[0], steps([packed])[0])
+
+
+def test_dropout_is_repeated_by_step_and_differs_between_steps():
+    recipe = replace(RECIPE, model=replace(RECIPE.model, p_drop=0.5))
+    learner = Learner(build(p_drop=0.5).train(), 0.1)
+    first = steps([batch([0, 1])], recipe, learner=learner)[0]
+    torch.rand(100)  # someone else draws numbers
+    again = steps([batch([0, 1])], recipe, learner=Learner(build(p_drop=0.5).train(), 0.1))[0]
+    assert_same(first, again)
+    keys = [(1, 1, 0), (2, 1, 0), (1, 2, 0), (1, 1, 1)]
+    assert len({dropout_seed(*key) for key in keys}) == 4
+
+
+def test_a_step_that_is_not_finite_changes_nothing():
+    learner = Learner(build(), 0.1)
+    before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
+    learner.model.encoder[0].feed_forward.w_1.weight.register_hook(lambda gradient: gradient * math.nan)
+    after, result = steps([batch([0, 1])], count=1, learner=learner)
+    assert not result.finite
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_clipping_bounds_the_gradient():
+    recipe = replace(RECIPE, training=replace(RECIPE.training, clip_norm=1e-3))
+    learner = Learner(build(), 0.1)
+    optimisers = build_optimisers(learner.named_parameters(), recipe.training)
+    seen = []
+    optimisers[0].register_step_pre_hook(
+        lambda optimiser, *_: seen.append(
+            torch.nn.utils.get_total_norm([weight.grad for weight in optimiser.param_groups[0]["params"]])
+        )
+    )
+    result = train_step(learner, optimisers, [batch([0, 1])], 12, recipe, 1, ALONE)
+    assert float(result.gradient_norm) > 1e-3
+    assert float(seen[0]) == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "muon"])
+def test_one_batch_is_memorised(optimiser):
+    training = TrainingConfig(
+        steps=200, warmup_steps=10, learning_rate=0.005, eps_ls=0.0, optimiser=optimiser, schedule="cosine"
+    )
+    recipe = Recipe(model=RECIPE.model, training=training)
+    learner = Learner(build().float(), 0.0)
+    _, result = steps([batch([0, 1, 2, 3])], recipe, 200, learner=learner)
+    assert result.perplexity < 1.05
+    logits = learner.model(batch([1])[0], batch([1])[1].shifted_right(PAD))
+    assert logits.argmax(-1).tolist() == [TARGETS[1]]
+
+
+def test_a_copy_task_is_solved():
+    """Random sequences, new ones in every step: the model learns to copy, and copies unseen ones."""
+    torch.manual_seed(0)
+    config = ModelConfig(vocab_size=14, N=1, d_model=32, d_ff=64, h=4, d_k=8, d_v=8, p_drop=0.0)
+    training = TrainingConfig(steps=400, warmup_steps=40, learning_rate=0.005, eps_ls=0.0, schedule="cosine")
+    recipe = Recipe(model=config, training=training)
+    learner = Learner(Transformer(config), 0.0)
+    optimisers = build_optimisers(learner.named_parameters(), training)
+    generator = torch.Generator().manual_seed(1)
+
+    def sentences(count):
+        lengths = torch.randint(1, 8, (count,), generator=generator).tolist()
+        return [[*torch.randint(2, 13, (length,), generator=generator).tolist(), 0] for length in lengths]
+
+    for step in range(1, training.steps + 1):
+        tokens = Tokens.padded(sentences(64), 13)
+        train_step(learner, optimisers, [(tokens, tokens)], int((tokens.ids != 13).sum()), recipe, step, ALONE)
+    unseen = Tokens.padded(sentences(200), 13)
+    answers = learner.model.eval()(unseen, unseen.shifted_right(13)).argmax(-1)
+    real = unseen.ids != 13
+    assert ((answers == unseen.ids) | ~real).all(-1).float().mean() >= 0.99

@@ -1,0 +1,39 @@
+"""§3.3: the position-wise feed-forward network, max(0, xW_1 + b_1)W_2 + b_2, and its gated variants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.config import ModelConfig
+from transduce.model.kernels import linear_relu
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+}
+
+
+class FeedForward(nn.Module):
+    """(B, T, d_model) -> (B, T, d_ff) -> (B, T, d_model), the same at every position."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = nn.Dropout(config.p_drop_activation)
+        self.w_1 = nn.Linear(config.d_model, config.d_ff)
+        self.w_2 = nn.Linear(config.d_ff, config.d_model)
+        gated = config.activation.endswith("glu")
+        self.w_gate = nn.Linear(config.d_model, config.d_ff) if gated else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """activation(xW_1 + b_1)W_2 + b_2, the inner part times xW_gate + b_gate where there is a gate."""
+        inner = linear_relu(x, self.w_1) if self.activation is F.relu else self.activation(self.w_1(x))
+        if self.w_gate is not None:
+            inner = inner * self.w_gate(x)
+        return self.w_2(self.dropout(inner))  # type: ignore[no-any-return]

@@ -1,0 +1,75 @@
+"""Token ids with their places: padding and packing as one thing.
+
+Everything in the Transformer but attention is position-wise, so a batch needs no more than this: attention is allowed
+where segments are equal. Padding is a segment that no sentence is in; one sentence per row, or ninety packed into a
+row, run through the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transduce.errors import InputError
+
+PADDING_SEGMENT = 2**31 - 1  # the largest, so that segments ascend along a row
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A batch of one side: ids, positions within the sentence, and which sentence, each (B, T)."""
+
+    ids: Tensor
+    positions: Tensor
+    segments: Tensor
+
+    @staticmethod
+    def padded(sentences: Sequence[Sequence[int]], pad: int) -> Tokens:
+        """One sentence per row, padded at the end to the longest."""
+        _refuse_empty(sentences)
+        width = max(map(len, sentences))
+        return _stack([_row([sentence], width, pad) for sentence in sentences])
+
+    @staticmethod
+    def packed(rows: Sequence[Sequence[Sequence[int]]], pad: int, width: int | None = None) -> Tokens:
+        """Several sentences per row, one after the other, padded at the end to `width` (or to the longest row)."""
+        for row in rows:
+            _refuse_empty(row)
+        width = width or max(sum(map(len, row)) for row in rows)
+        return _stack([_row(row, width, pad) for row in rows])
+
+    def shifted_right(self, pad: int) -> Tokens:
+        """The decoder's input: each sentence one place later, from the zero vector that `pad` embeds to."""
+        before = torch.full_like(self.ids, pad)
+        before[:, 1:] = self.ids[:, :-1]
+        return Tokens(before.masked_fill(self.positions == 0, pad), self.positions, self.segments)
+
+    def to(self, device: torch.device | str) -> Tokens:
+        """The same tokens on a device."""
+        return Tokens(self.ids.to(device), self.positions.to(device), self.segments.to(device))
+
+    def __getitem__(self, place: slice) -> Tokens:
+        """The columns of a slice, for decoding in chunks."""
+        return Tokens(self.ids[:, place], self.positions[:, place], self.segments[:, place])
+
+
+def _refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
+    if not sentences or not all(map(len, sentences)):
+        raise InputError("found an empty sequence; expected at least one token (the end of the sentence)")
+
+
+def _row(sentences: Sequence[Sequence[int]], width: int, pad: int) -> tuple[list[int], list[int], list[int]]:
+    ids = [token for sentence in sentences for token in sentence]
+    positions = [place for sentence in sentences for place in range(len(sentence))]
+    segments = [number for number, sentence in enumerate(sentences) for _ in sentence]
+    missing = width - len(ids)
+    if missing < 0:
+        raise InputError(f"a row holds {len(ids)} tokens, more than its width of {width}")
+    return ids + [pad] * missing, positions + [0] * missing, segments + [PADDING_SEGMENT] * missing
+
+
+def _stack(rows: list[tuple[list[int], list[int], list[int]]]) -> Tokens:
+    return Tokens(*(torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True)))

@@ -1,0 +1,37 @@
+"""§5.4: cross-entropy with label smoothing, as a sum over tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from transduce.model import Transformer
+
+
+def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor, Tensor]:
+    """(the smoothed loss, the negative log-likelihood), each summed over the labels that are not padding.
+
+    The true class has probability 1 - eps_ls; eps_ls is spread evenly over the other classes, as in the authors'
+    code. Padding, the last id, is not a class: it has no probability and gets no gradient, so its row of the shared
+    matrix stays the zero vector.
+    logits (B, T, V), labels (B, T) -> two scalars, float32.
+    """
+    pad = logits.size(-1) - 1
+    classes = logits[..., :pad].float()
+    others = pad - 1
+    log_total = classes.logsumexp(dim=-1)
+    counts = labels != pad
+    true = classes.gather(-1, labels.long().masked_fill(~counts, 0).unsqueeze(-1)).squeeze(-1)
+    smoothed = log_total - (1 - eps_ls) * true - eps_ls / others * (classes.sum(dim=-1) - true)
+    zero = torch.zeros((), device=logits.device)
+    return torch.where(counts, smoothed, zero).sum(), torch.where(counts, log_total - true, zero).sum()
+
+
+def projected_loss(model: Transformer, hidden: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
+    """The two sums for the decoder's output (B, T, d_model), the product before the softmax included: (2,)."""
+    if hidden.is_cuda and model.output_bias is None and model.config.vocab_size <= 65_536:
+        from transduce.training.fused_loss import ProjectedLoss
+
+        fused: Tensor = ProjectedLoss.apply(hidden, model.output_weight, labels, eps_ls)
+        return fused
+    return torch.stack(smoothed_loss(model.logits(hidden), labels, eps_ls))

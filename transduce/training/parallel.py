@@ -1,0 +1,81 @@
+"""Ranks and devices, on PyTorch's own engine: DDP and FSDP2, applied from outside. One process is `size == 1`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from transduce.model import Transformer
+
+Sharding = Literal["ddp", "fsdp"]
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def speaks(self) -> bool:
+        """Only rank 0 speaks."""
+        return self.rank == 0
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks."""
+        if self.size > 1:
+            dist.all_reduce(value)
+        return value
+
+
+@contextmanager
+def world(device: str | None = None) -> Iterator[World]:
+    """Join the processes that torchrun started, if it did, and leave them at the end."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    here = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(here)
+    if size > 1:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo")
+    try:
+        yield World(dist.get_rank() if size > 1 else 0, size, here)
+    finally:
+        if size > 1:
+            dist.destroy_process_group()
+
+
+def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World, *, bf16: bool = False) -> nn.Module:
+    """The root module, whose forward computes the loss, spread over the ranks of the world."""
+    if world.size == 1:
+        return root
+    if how == "ddp":
+        return DistributedDataParallel(root, device_ids=[world.device.index] if world.device.type == "cuda" else None)
+    # Shards are float32 masters; what is gathered for computation may be bf16, what is reduced is float32 again.
+    precision = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
+    for layer in (*model.encoder, *model.decoder):
+        fully_shard(layer, mp_policy=precision)
+    fully_shard(root, mp_policy=precision)
+    return root
+
+
+@contextmanager
+def gradients_shared(root: nn.Module, now: bool) -> Iterator[None]:
+    """Ranks exchange gradients in this backward pass, or, while micro-batches accumulate, not yet."""
+    if isinstance(root, FSDPModule):
+        root.set_requires_gradient_sync(now)
+    silent = isinstance(root, DistributedDataParallel) and not now
+    with root.no_sync() if silent else nullcontext():  # type: ignore[operator]
+        yield

@@ -1,0 +1,27 @@
+"""§5.3, Equation 3: the learning rate of a step, and two schedules that are common today."""
+
+from __future__ import annotations
+
+import math
+
+from transduce.config import Recipe
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """The rate of step 1, 2, 3, ...: linear warm-up to the peak, then the schedule's descent.
+
+    paper         proportional to 1/sqrt(step); with no peak set, d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)
+    stable-decay  constant until the last fifth of the steps, then linear to zero
+    cosine        half a cosine to zero at the last step
+    """
+    training = recipe.training
+    warmup = training.warmup_steps
+    peak = training.learning_rate or (recipe.model.d_model * warmup) ** -0.5
+    if step < warmup:
+        return peak * step / warmup
+    if training.schedule == "paper":
+        return peak * math.sqrt(warmup / step)
+    left = max(training.steps - step, 0)
+    if training.schedule == "cosine":
+        return peak * 0.5 * (1 - math.cos(math.pi * left / max(training.steps - warmup, 1)))
+    return peak * min(1.0, left / max(training.steps / 5, 1))
