@@ -1,5 +1,6 @@
 """Everything that is protected comes back exactly once and balanced, whatever the model and the alignment do."""
 
+import itertools
 import re
 import time
 
@@ -29,7 +30,19 @@ def elements(children):
     )
 
 
-TEXTS = st.lists(st.one_of(st.recursive(LEAVES, elements, max_leaves=8), SPACE), max_size=8).map("".join)
+def numbered(text):
+    """Each element with a name of its own, so that no two can be mistaken for each other."""
+    opened, names = [], itertools.count(1)
+
+    def name(match):
+        if not match[1]:
+            opened.append(f"t{next(names)}")
+        return f"<{match[1]}{opened.pop() if match[1] else opened[-1]}>"
+
+    return re.sub(r"<(/?)[bia]>", name, text)
+
+
+TEXTS = st.lists(st.one_of(st.recursive(LEAVES, elements, max_leaves=12), SPACE), max_size=8).map("".join).map(numbered)
 ANY_TAGS = st.lists(st.one_of(LEAVES, SPACE, st.sampled_from(["<b>", "</b>", "<i>", "</i>"])), max_size=12).map("".join)
 LINKS = st.lists(st.tuples(st.integers(-2, 12), st.integers(-2, 12)), max_size=15)
 
@@ -38,7 +51,8 @@ LINKS = st.lists(st.tuples(st.integers(-2, 12), st.integers(-2, 12)), max_size=1
 def translated(draw, text):
     """What a model might make of the plain text: any words, with stand-ins lost, copied, doubled or spelt apart."""
     stand_ins = [span.stand_in for span in protect(text).spans if span.stand_in]
-    copies = [st.sampled_from(stand_ins), st.sampled_from(stand_ins).map(str.lower)] if stand_ins else []
+    copy = st.sampled_from(stand_ins or [""])
+    copies = [copy, copy.map(str.lower), copy.map(lambda word: re.sub("([A-Z]+)", r"\1 ", word))] if stand_ins else []
     return " ".join(draw(st.lists(st.one_of(WORDS.filter(lambda word: word != "X7"), *copies), max_size=10)))
 
 
@@ -46,14 +60,16 @@ def kept(text):
     return sorted(text[start:end] for start, end in find(text))
 
 
-def balanced(text):
-    opened = []
-    for slash, name in re.findall(r"<(/?)([bia])>", text):
+def parents(text):
+    """The element directly around each element; None if the tags are not balanced."""
+    opened, around = [""], {}
+    for slash, name in re.findall(r"<(/?)(t\d+)>", text):
         if not slash:
+            around[name] = opened[-1]
             opened.append(name)
-        elif not opened or opened.pop() != name:
-            return False
-    return not opened
+        elif opened.pop() != name:
+            return None
+    return around if opened == [""] else None
 
 
 def squeezed(text):
@@ -71,16 +87,18 @@ def test_every_span_comes_back_once_and_no_word_is_lost(text, links, data):
     for span in sorted(protected.spans, key=lambda span: -len(span.text)):
         assert span.text in without
         without = without.replace(span.text, " ", 1)
-    stand_ins = "|".join(rf"(?<![0-9A-Za-z]){span.stand_in}\b" for span in protected.spans if span.stand_in)
+    stand_ins = "|".join(
+        rf"(?<![0-9A-Za-z]){span.stand_in[0]} ?{span.stand_in[1:]}\b" for span in protected.spans if span.stand_in
+    )
     left = re.sub(stand_ins, "", translation, flags=re.IGNORECASE) if stand_ins else translation
     assert squeezed(without) == squeezed(left)
 
 
 @settings(deadline=None, max_examples=400)
 @given(text=TEXTS, links=LINKS, data=st.data())
-def test_balanced_markup_stays_balanced_under_any_alignment(text, links, data):
-    assert balanced(text)
-    assert balanced(restore(data.draw(translated(text)), protect(text), links))
+def test_what_is_nested_stays_nested_under_any_alignment(text, links, data):
+    restored = restore(data.draw(translated(text)), protect(text), links)
+    assert parents(restored) == parents(text) is not None
 
 
 @settings(deadline=None, max_examples=400)
@@ -90,7 +108,7 @@ def test_tags_around_two_sentences_stay_balanced_when_each_is_translated_alone(t
     cut = places[cut % len(places)]
     halves = [text[:cut], text[cut:]]
     done = [restore(data.draw(translated(half)), protect(half), some) for half, some in zip(halves, links, strict=True)]
-    assert balanced("".join(done))
+    assert parents("".join(done)) is not None
 
 
 @settings(deadline=None)
@@ -100,7 +118,17 @@ def test_tags_around_two_sentences_stay_balanced_when_each_is_translated_alone(t
             WORDS.filter(lambda word: word not in ",.("),
             PLACEHOLDERS,
             st.sampled_from(
-                ["<b>big</b>", "<i>very <b>big {x}</b> one</i>", "a<br/>b", "AT&amp;T", "{a}{b}", "({x})."]
+                [
+                    "<b>big</b>",
+                    "<b>x</b>世",
+                    "end</u>",
+                    "<s>start",
+                    "<i>very <b>big {x}</b> one</i>",
+                    "a<br/>b",
+                    "AT&amp;T",
+                    "{a}{b}",
+                    "({x}).",
+                ]
             ),
         ),
         max_size=8,
@@ -142,12 +170,22 @@ def test_the_model_sees_plain_text(text, plain):
         ("see {x} now", "siehe X1 X1 jetzt", [], "siehe {x} jetzt"),  # the model doubled it
         ("%s of %d", "X2 von X1", [], "%s von %d"),  # filled by order, which therefore stays
         ("%1$s of %2$d", "X2 von X1", [], "%2$d von %1$s"),
+        ("see {x}", "sehen", [], "sehen {x}"),
+        ("see {x} now", "sehen jetzt", [(0, 0), (2, 1)], "sehen {x} jetzt"),  # behind the word before it
+        ("a b <br/>", "B A", [(0, 1), (1, 0)], "B A<br/>"),  # what came last comes last
+        ("<b>{x}</b> is here", "hier ist X1", [(0, 0)], "hier ist <b>{x}</b>"),  # a copy is a sure link
+        ("<b>one</b> <i>two</i>", "A B C", [(1, 0)], "<b>A</b> <i></i>B C"),  # two want the same word
+        ("a <s></u>x", "b c", [(0, 0), (1, 1)], "b <s></u>c"),  # halves of pairs keep their order
         ("你<b>好</b>", "hello", [(1, 0)], "<b>hello</b>"),
         ("<b>x</b>", "", [], "<b></b>"),
     ],
 )
 def test_spans_go_where_the_alignment_says(text, translation, links, expected):
     assert restore(translation, protect(text), links) == expected
+
+
+def test_tags_that_cross_have_no_partner():
+    assert [span.partner for span in protect("<b><i>x</b></i><br><u>y</u>").spans] == [2, -1, 0, -1, -1, 6, 5]
 
 
 def test_text_that_is_only_markup_need_not_be_translated():

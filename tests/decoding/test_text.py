@@ -89,7 +89,7 @@ def test_no_piece_is_too_long_and_every_cut_is_told(text, max_tokens):
         ("ar", "مرحبا بكم. كيف حالك؟ أنا بخير.", ["مرحبا بكم.", "كيف حالك؟", "أنا بخير."]),
         ("en", "<p>One.</p><p>Two <b>and</b> a half.</p>", ["One.", "Two <b>and</b> a half."]),
         ("en", 'See <a title="A. Is this. Cut?">it</a> now.', ['See <a title="A. Is this. Cut?">it</a> now.']),
-        ("en", "Use {{ a. B }} now. Yes.", ["Use {{ a. B }} now.", "Yes."]),
+        ("en", "Go to http://a.example/?Cut. Now!", ["Go to http://a.example/?Cut.", "Now!"]),
         ("en", "a\tb", ["a", "b"]),
         ("en", "---\n***\n😀 !? ", []),
         ("en", "", []),

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from transduce.decoding.placement import IN_SPACED_WORD, Alignment, Range, Span, Target, place, words
 
-_IN_URL = (
-    r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"  # not quotes, not 。 and its kind
-)
+# In an address, no quotation marks, and no full stop or comma as Chinese and Japanese write them.
+_IN_URL = r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"
 # Every repetition is bounded or ends at the next possible start: no text takes more than linear time.
 _PROTECTED = re.compile(
     r"(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>)"
@@ -165,7 +164,7 @@ def _write(
     insertions = [(shifted(at), shifted(at), index) for at, index in placed]
     pieces, cursor, text = [""], 0, 0  # `text`: the last piece that is no tag
     drop_space = False
-    for start, end, index in sorted([*insertions, *copies], key=lambda item: (item[0], item[1] > item[0])):
+    for start, end, index in sorted([*insertions, *copies], key=lambda item: item[0]):  # insertions first
         between = translation[cursor:start]
         if between:
             pieces.append(between.removeprefix(" ") if drop_space else between)

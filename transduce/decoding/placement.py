@@ -53,6 +53,8 @@ class Target:
             for word, (first, last) in enumerate(self.words):
                 if first < end and start < last:
                     self.sources[word] = {source}
+                else:
+                    self.sources[word].discard(source)
 
     def run(self, source: Range, within: Range) -> Range:
         """The words in a row that come most from these source words: a stray link does not stretch it."""
@@ -138,7 +140,8 @@ def _arrange(
         if span.word < span.end:
             wish = within if (span.word, span.end) == source else target.run((span.word, span.end), within)
         else:
-            edges = {source[1]: within[1], source[0]: within[0]}  # what stood at the parent's edge stays there
+            last = source[1] - bool(span.stand_in)
+            edges = {last: within[1], source[0]: within[0]}  # what stood at the parent's edge stays there
             point = edges.get(span.word, -1)
             point = target.before(span.word, within) if point < 0 else point
             if span.partner < 0 and not span.stand_in:  # half of a pair that spans several sentences: keep the order

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -107,7 +107,7 @@ class Ensemble:
         return Ensemble(tuple(state.select(rows) for state in self.states))
 
 
-def ensemble(steps: Sequence[Step[State]]) -> Step[Ensemble]:
+def ensemble(steps: Sequence[Step[Any]]) -> Step[Ensemble]:
     """The next-token function that averages the probabilities of several, over one vocabulary."""
 
     def step(tokens: Tensor, state: Ensemble) -> tuple[Tensor, Ensemble]:
