@@ -66,7 +66,13 @@ def measure(recipe: Recipe, base: Path, sample: int, workers: int) -> dict[str, 
         folder = Path(name)
         stages: list[str] = []
         started, spent = time.perf_counter(), processor_seconds()
-        store = prepare(recipe, base, folder / "bench.store", workers=workers, say=stages.append)
+        store = prepare(
+            recipe,
+            base,
+            folder / "bench.store",
+            workers=workers,
+            say=lambda line: stages.append(f"{line} ({processor_seconds():.0f} s of the processors so far)"),
+        )
         seconds, spent = time.perf_counter() - started, processor_seconds() - spent
         peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         started = time.perf_counter()

@@ -167,6 +167,7 @@ def _tokenise(data: DataConfig, work: Path, cleaned: Cleaned, workers: int, say:
             spooled=work / name,
             done=_done(work, name),
             models=(models.get("source", models["target"]), models["target"]),
+            bpe=data.tokenizer.kind == "bpe",
             train=section == "train",
             max_tokens=data.max_tokens,
             sampling=data.tokenizer.sampling if section == "train" else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import zlib
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 
 from transduce.data import chance
 from transduce.data.spool import read_spool
-from transduce.data.store import token_type
 from transduce.data.tokenizer import Tokenizer
+from transduce.data.words import RowEncoder, WordEncoder
 from transduce.data.writer import sync
 
 SIDES = ("source", "target")
@@ -30,6 +31,7 @@ class Task:
     spooled: Path
     done: Path  # exists once the task is finished
     models: tuple[Path, Path]  # of source and target
+    bpe: bool
     train: bool  # shuffled, without its text; else in order, with it
     max_tokens: int
     sampling: float
@@ -40,36 +42,32 @@ def tokenise(task: Task) -> int:
     """Do a task; the number of pairs read."""
     texts = read_spool(task.spooled)
     pairs = len(texts[0])
-    seed = zlib.crc32(str(task.spooled.name).encode())
+    seed = zlib.crc32(task.spooled.name.encode())
     if task.train:
         order = chance.permutation(pairs, "spooled", seed).tolist()
-        texts = ([texts[0][i] for i in order], [texts[1][i] for i in order])
-    tokenizers = [_tokenizer(path, path.stat().st_mtime_ns) for path in task.models]
-    plain = [tokenizer.encode_batch(side) for tokenizer, side in zip(tokenizers, texts, strict=True)]
-    limit = task.max_tokens if task.train else max(map(len, itertools.chain(*plain)), default=0)
-    kept = [max(len(s), len(t)) <= limit for s, t in zip(*plain, strict=True)]
+        texts = ([texts[0][row] for row in order], [texts[1][row] for row in order])
+    encoders = [_encoder(path, path.stat().st_mtime_ns, task.bpe) for path in task.models]
+    plain = [encoder.encode(side) for encoder, side in zip(encoders, texts, strict=True)]
+    limits = [task.max_tokens * encoder.dtype.itemsize if task.train else math.inf for encoder in encoders]
+    kept = [len(s) <= limits[0] and len(t) <= limits[1] for s, t in zip(*plain, strict=True)]
     arrays: dict[str, NDArray[Any]] = {"too_many_tokens": np.array(kept.count(False))}
-    for side, tokenizer, side_texts, side_ids in zip(SIDES, tokenizers, texts, plain, strict=True):
-        side_texts = list(itertools.compress(side_texts, kept))
-        side_ids = list(itertools.compress(side_ids, kept))
+    for side, encoder, side_texts, rows, limit in zip(SIDES, encoders, texts, plain, limits, strict=True):
+        side_texts, rows = list(itertools.compress(side_texts, kept)), list(itertools.compress(rows, kept))
         for variant in range(task.variants):
-            ids = side_ids
+            sampled = rows
             if task.sampling:
-                sampled = tokenizer.encode_batch(
-                    side_texts, sampling=task.sampling, seed=zlib.crc32(f"{side} {variant} {seed}".encode())
-                )
-                ids = [s if len(s) <= limit else p for s, p in zip(sampled, side_ids, strict=True)]
-            arrays |= _ragged(f"{side}.{variant}", ids, token_type(tokenizer.vocab_size))
+                sampled = encoder.sample(side_texts, task.sampling, zlib.crc32(f"{side} {variant} {seed}".encode()))
+                sampled = [row if len(row) <= limit else best for row, best in zip(sampled, rows, strict=True)]
+            arrays |= _ragged(f"{side}.{variant}", sampled, encoder.dtype)
         if not task.train:
-            arrays |= _ragged(f"{side}.text", [text.encode() for text in side_texts], "u1")
+            arrays |= _ragged(f"{side}.text", [text.encode() for text in side_texts], np.dtype("u1"))
     _save(task.done, arrays)
     return pairs
 
 
-def _ragged(name: str, rows: Sequence[Sequence[int]], dtype: str) -> dict[str, NDArray[Any]]:
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    values = np.fromiter(itertools.chain.from_iterable(rows), dtype, int(lengths.sum()))
-    return {f"{name}.values": values, f"{name}.lengths": lengths}
+def _ragged(name: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // dtype.itemsize
+    return {f"{name}.values": np.frombuffer(b"".join(rows), dtype), f"{name}.lengths": lengths}
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
@@ -82,5 +80,5 @@ def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 @functools.cache
-def _tokenizer(path: Path, modified: int) -> Tokenizer:
-    return Tokenizer.load(path)
+def _encoder(path: Path, modified: int, bpe: bool) -> RowEncoder:
+    return (WordEncoder if bpe else RowEncoder)(Tokenizer.load(path))
