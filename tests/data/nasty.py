@@ -325,7 +325,7 @@ CHARACTERS = [
     Case("NUL", after("one\0two", "eins zwei"), 4, 3, {"control-characters": (1, "x.en:4")}),
     Case(
         "a block of zeros",
-        clean_en_and(lines(*DE[:2]) + bytes(5000)),
+        clean_en_and(lines(*DE[:2]) + bytes(5000) + b"\n"),
         3,
         2,
         {"control-characters": (1, "x.de:3"), "too-short": (1, "x.de:3")},

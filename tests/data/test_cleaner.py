@@ -46,9 +46,9 @@ def test_the_sample_is_fair_whatever_the_chunks():
         for start in range(0, 300, size):
             part = pairs[start : start + size]
             cleaner.decide(Chunk([p.source for p in part], [p.target for p in part], [p.line for p in part], "x", "x"))
-        finding = cleaner.report().findings["wrong-language"]
-        assert (finding.count, finding.of) == (3, 3)
-        assert asdict(cleaner.report().findings["wrong-language"]) == asdict(finding)  # asking again changes nothing
+        for _ in range(2):  # asking again changes nothing
+            finding = cleaner.report().findings["wrong-language"]
+            assert (finding.count, finding.of) == (3, 3)
         looked_at.append([example.line for example in finding.examples])
     assert looked_at[0] == looked_at[1] == looked_at[2] == sorted(looked_at[0])
     assert looked_at[0] != [0, 1, 2]
