@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from transduce.bundle import Bundle, find_bundle, load_bundle
 from transduce.config import Recipe, SearchConfig
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.model import Transformer
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
+Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
 FIRST_CHUNK, LAST_CHUNK = 16, 1024  # texts of a stream that are translated together: few at first, for quick answers
 
 
@@ -43,6 +44,7 @@ class Translator:
         *,
         engine: EngineName = "auto",
         device: str | None = None,
+        precision: Precision = "auto",
         search: SearchConfig | Callable[[SearchConfig], SearchConfig] | None = None,
     ) -> None:
         """Without a bundle: the newest of ./runs, or the one that came with the package.
@@ -51,6 +53,7 @@ class Translator:
             bundle: A bundle, or the folder of one or of a run.
             engine: What runs the model: "torch", "ctranslate2", or "auto" for the fastest that is there.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
+            precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
             search: How to search, or what to change in how the bundle's recipe says to search.
         """
         loaded = bundle if isinstance(bundle, Bundle) else load_bundle(find_bundle(bundle))
@@ -59,7 +62,7 @@ class Translator:
         source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
         target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
         self._set(source, target, loaded.recipe, search(loaded.recipe.search) if callable(search) else search)
-        self.engine = _engine(loaded, engine, device)
+        self.engine = _engine(loaded, engine, device, precision)
 
     @classmethod
     def from_model(
@@ -202,18 +205,25 @@ def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
     return replace(search, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _engine(bundle: Bundle, name: EngineName, device: str | None) -> Engine:
+def _engine(bundle: Bundle, name: EngineName, device: str | None, precision: Precision) -> Engine:
     """The engine of that name, or the fastest that is there."""
-    if name not in ("auto", "torch", "ctranslate2"):
-        raise ConfigError(f"engine is {name!r}; expected auto, torch or ctranslate2")
-    if name == "ctranslate2" or (name == "auto" and _prefers_ctranslate2(bundle, device)):
+    if name not in get_args(EngineName) or precision not in get_args(Precision):
+        names, numbers = (", ".join(get_args(each)) for each in (EngineName, Precision))
+        raise ConfigError(f"engine is {name!r} and precision {precision!r}; expected one of {names}; one of {numbers}")
+    half = precision in ("bf16", "fp16")
+    if name == "ctranslate2" or (name == "auto" and not half and _prefers_ctranslate2(bundle, device)):
         from transduce.decoding.ctranslate2 import CTranslate2Engine
 
-        return CTranslate2Engine(bundle, device)
-    from transduce.decoding.engine import TorchEngine, load_model, resolve_device
+        if half:
+            raise ConfigError(f"precision is {precision}, but the engine ctranslate2 has int8 and float32; use torch")
+        return CTranslate2Engine(bundle, device, quantization="float32" if precision == "float32" else "int8")
+    from transduce.decoding.engine import DTYPES, TorchEngine, load_model, resolve_device
 
+    if precision == "int8":
+        raise ConfigError("precision is int8, which the engine torch has not; use ctranslate2, or float32 or bf16")
     where = resolve_device(device)
-    return TorchEngine(load_model(bundle, where), where)
+    numbers = precision if precision != "auto" else "bf16" if where.type == "cuda" else "float32"
+    return TorchEngine(load_model(bundle, where, DTYPES[numbers]), where)
 
 
 def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
