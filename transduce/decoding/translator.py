@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # torch is waited for only where torch runs
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
+Candidate = tuple[Hypothesis, str]  # and its text
 FIRST_CHUNK, LAST_CHUNK = 16, 1024  # texts of a stream that are translated together: few at first, for quick answers
 
 
@@ -32,7 +33,7 @@ class _Work:
     """A text on its way: its pieces, and of each what the model is to see."""
 
     document: text.Document
-    protected: tuple[markup.Protected, ...]
+    protected: tuple[markup.Protected | None, ...]  # None: there is nothing to translate
 
 
 class Translator:
@@ -131,17 +132,20 @@ class Translator:
             if not isinstance(one, str):
                 raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
         works = [self._prepare(one) for one in texts]
-        plains = [kept.plain for work in works for kept in work.protected if kept.has_text]
+        plains = [kept.plain for work in works for kept in work.protected if kept]
         sources = self.tokenizers[0].encode_batch(plains)
-        found = iter(self.engine.search(sources, self.search, token_scores=confidences) if plains else [])
-        return [self._finish(work, found, alignments) for work in works]
+        found = self.engine.search(sources, self.search, token_scores=confidences) if plains else []
+        decoded = iter(self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses]))
+        candidates = iter([[(one, next(decoded)) for one in hypotheses] for hypotheses in found])
+        return [self._finish(work, candidates, alignments, confidences) for work in works]
 
     def _prepare(self, one: str) -> _Work:
         language, limit = self.recipe.data.source_language, self.recipe.data.max_tokens
         if self.recipe.model.positions == "learned":
             limit = min(limit, self.recipe.model.max_positions)
         document = text.split(one, language, count_tokens=self._count_tokens(limit), max_tokens=limit)
-        return _Work(document, tuple(markup.protect(piece.text) for piece in document.pieces))
+        protected = (markup.protect(piece.text) for piece in document.pieces)
+        return _Work(document, tuple(kept if kept.has_text else None for kept in protected))
 
     def _count_tokens(self, limit: int) -> text.CountTokens:
         def count(part: str) -> int:
@@ -150,12 +154,14 @@ class Translator:
 
         return count
 
-    def _finish(self, work: _Work, found: Iterator[list[Hypothesis]], alignments: bool) -> Translation:
-        """Join the pieces of a text, taking the hypotheses of those that were searched."""
+    def _finish(
+        self, work: _Work, candidates: Iterator[list[Candidate]], alignments: bool, confidences: bool
+    ) -> Translation:
+        """Join the pieces of a text, taking the candidates of those that were searched."""
         sentences, written = [], []
         for piece, kept in zip(work.document.pieces, work.protected, strict=True):
-            if kept.has_text:
-                sentences.append(self._sentence(piece.text, kept, next(found), alignments))
+            if kept:
+                sentences.append(self._sentence(piece.text, kept, next(candidates), alignments, confidences))
                 written.append([text for text, _ in sentences[-1].n_best])
             else:
                 written.append([piece.text])
@@ -169,22 +175,18 @@ class Translator:
         return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(work.document.notices))
 
     def _sentence(
-        self, source: str, kept: markup.Protected, hypotheses: Sequence[Hypothesis], alignments: bool
+        self, source: str, kept: markup.Protected, candidates: list[Candidate], alignments: bool, confidences: bool
     ) -> Sentence:
-        tokenizer = self.tokenizers[1]
         n_best, links = [], None
-        for rank, hypothesis in enumerate(hypotheses):
-            plain = tokenizer.decode(hypothesis.ids)
+        for rank, (hypothesis, written) in enumerate(candidates):
             if kept.spans or (alignments and rank == 0):
-                mine = self._links(kept.plain, plain, hypothesis.ids)
+                mine = self._links(kept.plain, written, hypothesis.ids)
                 links = mine if alignments and rank == 0 else links
-                plain = markup.restore(plain, kept, mine)
-            n_best.append((plain, hypothesis.score))
-        best = hypotheses[0]
-        pieces = tokenizer.pieces([*best.ids, EOS])
-        known = len(best.token_log_probs) == len(pieces)
-        tokens = tuple(map(Token, pieces, best.token_confidences)) if known else ()
-        return Sentence(source, *n_best[0], tokens, tuple(n_best), links)
+                written = markup.restore(written, kept, mine)
+            n_best.append((written, hypothesis.score))
+        best = candidates[0][0]
+        pieces = self.tokenizers[1].pieces([*best.ids, EOS]) if confidences else []
+        return Sentence(source, *n_best[0], tuple(map(Token, pieces, best.token_confidences)), tuple(n_best), links)
 
     def _links(self, source: str, translation: str, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
         from transduce.decoding.alignment import word_links
