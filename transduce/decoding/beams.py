@@ -69,6 +69,10 @@ class Beams:
         """The places of these sentences (n,) taken by the n of `fresh`, begun with the same capacity."""
         return _each(lambda mine, new: mine.index_copy(0, sentences, new), self, fresh)
 
+    def assign(self, other: Beams) -> None:
+        """Overwrite every tensor in its place, for a captured graph."""
+        _each(lambda mine, new: mine.copy_(new), self, other)
+
 
 def _each(function: Callable[..., Tensor], *values: T) -> T:
     """The function applied to each tensor of a value, or to those of several values together."""

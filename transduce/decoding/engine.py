@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,14 +18,19 @@ from torch import Tensor
 
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
+from transduce.decoding import slots
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.search import search, sentence_seed
+from transduce.decoding.slots import Job, Slots
 from transduce.decoding.stepping import Cache, begin, step
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 
 BATCH_TOKENS = 16_384  # source and possible target tokens of one batch, all hypotheses counted
 NOISE = 2e-4  # no score in float32 is that far from the one that a sentence would have alone
+
+
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine(Protocol):
@@ -59,11 +64,11 @@ def resolve_device(name: str | None) -> torch.device:
     return device
 
 
-def load_model(bundle: Bundle, device: torch.device | str = "cpu") -> Transformer:
+def load_model(bundle: Bundle, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Transformer:
     """The bundle's model, for inference."""
     with torch.device("meta"):
         model = Transformer(bundle.recipe.model)
-    model.load_state_dict(bundle.weights(device), assign=True)
+    model.load_state_dict(bundle.weights(device, dtype), assign=True)
     return model.eval().requires_grad_(False)
 
 
@@ -74,6 +79,7 @@ class TorchEngine:
         self.model = model
         self.device = torch.device(device)
         self.dtype = model.target_embedding.weight.dtype
+        self._slots: dict[tuple[Any, ...], Slots] = {}
 
     @torch.inference_mode()
     def search(
@@ -85,35 +91,40 @@ class TorchEngine:
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """The n best hypotheses of each source, best first."""
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-
-        def look(batch: list[int]) -> list[int]:
-            """Search a batch; those of it that must be looked at again, alone."""
-            some = self._search([sources[i] for i in batch], config, [prefixes[i] for i in batch] if prefixes else [])
-            for i, hypotheses in zip(batch, some, strict=True):
-                found[i] = hypotheses
-            exact = len(batch) > 1 and self.dtype == torch.float32
-            return [i for i in batch if found[i][0].margin < NOISE] if exact else []
-
+        seeds = [sentence_seed(config.seed, source) for source in sources]
+        jobs = [
+            Job(i, source, config.limit(len(source)), prefixes[i] if prefixes else (), seeds[i])
+            for i, source in enumerate(sources)
+        ]
+        exact = self.dtype == torch.float32
+        alone = exact and config.temperature > 0  # a number drawn between tokens of the tail always decides closely
         with _evaluating(self.model):
-            doubtful = [i for batch in batches(sources, config) for i in look(batch)]
-            for i in doubtful:
-                look([i])
-        return found
+            found = {
+                i: one
+                for some in ([[job] for job in jobs] if alone else [jobs])
+                for i, one in self._search(some, config)
+            }
+            if exact and len(jobs) > 1 and not alone:
+                doubtful = [job for job in jobs if found[job.index][0].margin < NOISE]
+                found |= {i: one for job in doubtful for i, one in self._search([job], config)}
+        return [found[i] for i in range(len(sources))]
 
-    def _search(
-        self, sources: list[Sequence[int]], config: SearchConfig, prefixes: list[Sequence[int]]
-    ) -> list[list[Hypothesis]]:
-        return search(
-            self._step,
-            begin(self.model, Tokens.padded(sources, self.pad).to(self.device)),
-            [config.limit(len(source)) for source in sources],
-            self.model.config.pad,
-            config,
-            prefixes=prefixes,
-            seeds=[sentence_seed(config.seed, source) for source in sources],
-            device=self.device,
-        )
+    def _search(self, jobs: Sequence[Job], config: SearchConfig) -> Iterator[tuple[int, list[Hypothesis]]]:
+        if self.device.type == "cuda":
+            yield from slots.search(self.model, jobs, config, self._slots)
+            return
+        for batch in batches(jobs, config):
+            results = search(
+                self._step,
+                begin(self.model, Tokens.padded([job.source for job in batch], self.pad).to(self.device)),
+                [job.limit for job in batch],
+                self.model.config.pad,
+                config,
+                prefixes=[job.prefix for job in batch],
+                seeds=[job.seed for job in batch],
+                device=self.device,
+            )
+            yield from zip((job.index for job in batch), results, strict=True)
 
     @property
     def pad(self) -> int:
@@ -132,14 +143,13 @@ def log_probabilities(logits: Tensor) -> Tensor:
     return F.log_softmax(logits.float(), dim=-1)
 
 
-def batches(sources: Sequence[Sequence[int]], config: SearchConfig) -> Iterator[list[int]]:
-    """Indices of the sources, longest first, in batches of which no row can need more than its share of the budget."""
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
-    while order:
-        length = len(sources[order[0]])
-        size = max(1, BATCH_TOKENS // (length + config.limit(length) * config.width))
-        yield order[:size]
-        order = order[size:]
+def batches(jobs: Sequence[Job], config: SearchConfig) -> Iterator[list[Job]]:
+    """Batches, the longest sources first, that cannot need more than `BATCH_TOKENS` tokens."""
+    waiting = sorted(jobs, key=lambda job: len(job.source), reverse=True)
+    while waiting:
+        size = max(1, BATCH_TOKENS // (len(waiting[0].source) + waiting[0].limit * config.width))
+        yield waiting[:size]
+        waiting = waiting[size:]
 
 
 @contextmanager

@@ -7,7 +7,9 @@ the hypotheses of a sentence share its memory, nothing but padding is masked, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,10 @@ from torch import Tensor
 
 from transduce.model import PADDING_SEGMENT, Tokens, Transformer
 from transduce.model.layers import DecoderLayer
+from transduce.model.multi_head import KeyValues
 
+Memory = list[tuple[Tensor, Tensor]]  # of each layer keys and values of the sources, (B, h, S, d_k) and (.., d_v)
+Attend = Callable[[int, Tensor, KeyValues], Tensor]
 CAPACITY = 32  # target positions of the first buffers
 
 
@@ -23,7 +28,7 @@ CAPACITY = 32  # target positions of the first buffers
 class Cache:
     """What is remembered of R rows, the hypotheses of B sentences. A step writes into the buffers of the one before."""
 
-    memory: list[tuple[Tensor, Tensor]]  # of each layer keys and values of the sources, (B, h, S, d_k) and (.., d_v)
+    memory: Memory
     mask: Tensor | None  # (B, 1, 1, S), True = may attend; None: no source is padded
     rows: int
     target: list[tuple[Tensor, Tensor]]  # of each layer keys and values, (capacity, R, h, d_k) and (.., d_v)
@@ -65,47 +70,63 @@ class Cache:
                 after[: self.length] = before
         return replace(self, target=grown)
 
+    def attend(self, layer: int, q: Tensor, new: KeyValues, first: int) -> Tensor:
+        """Keep each row's new key and value, and attend to those from `first` on:  (R, h, 1, d_k) -> (R, h, 1, d_v)."""
+        keys, values = self.target[layer]
+        keys[self.length], values[self.length] = new.k[:, :, 0], new.v[:, :, 0]
+        k, v = (each[first : self.length + 1].permute(1, 2, 0, 3) for each in (keys, values))
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+def memory(model: Transformer, source: Tokens) -> tuple[Memory, Tensor]:
+    """Read the sources, one a row: keys and values for each layer, and which are padding, (B, 1, 1, S)."""
+    state = model.encode(source)
+    pairs = [layer.cross_attention.keys_values(state.memory) for layer in _layers(model)]
+    return [(each.k.contiguous(), each.v.contiguous()) for each in pairs], source.segments[
+        :, None, None
+    ] != PADDING_SEGMENT
+
 
 def begin(model: Transformer, source: Tokens) -> Cache:
-    """Read the sources, one a row:  (B, S) -> the cache before the first token."""
-    state = model.encode(source)
-    memory = [layer.cross_attention.keys_values(state.memory) for layer in _layers(model)]
-    mask = (source.segments != PADDING_SEGMENT)[:, None, None]
-    return Cache(
-        [(each.k.contiguous(), each.v.contiguous()) for each in memory],
-        None if source.ids.size(0) == 1 or bool(mask.all()) else mask,
-        source.ids.size(0),
-        [],
-    )
-
-
-def _layers(model: Transformer) -> list[DecoderLayer]:
-    return list(model.decoder)  # type: ignore[arg-type]
+    """The cache of these sources (B, S) before the first token."""
+    pairs, mask = memory(model, source)
+    return Cache(pairs, None if source.ids.size(0) == 1 or bool(mask.all()) else mask, source.ids.size(0), [])
 
 
 def step(model: Transformer, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
     """The logits of what follows each row's token, and the cache with it:  (R,) -> (R, V)."""
     cache = cache.with_room()
-    t, R, r = cache.length, cache.rows, model.config.r
-    first = 0 if r is None else max(0, t - r // 2)  # §4: a neighbourhood
-    position = torch.full((R, 1), t, dtype=torch.int32, device=tokens.device)
-    rotation = model.target_positions.rotation(position[:1])
-    x = model.target_positions(model.target_embedding(tokens[:, None]), position)
-    for layer, memory, (keys, values) in zip(_layers(model), cache.memory, cache.target, strict=True):
+    first = 0 if model.config.r is None else max(0, cache.length - model.config.r // 2)  # §4: a neighbourhood
+    positions = torch.full((cache.rows,), cache.length, dtype=torch.int32, device=tokens.device)
+    logits = decode(model, tokens, positions, cache.memory, cache.mask, partial(cache.attend, first=first))
+    return logits, replace(cache, length=cache.length + 1)
+
+
+def decode(
+    model: Transformer, tokens: Tensor, positions: Tensor, memory: Memory, mask: Tensor | None, attend: Attend
+) -> Tensor:
+    """The decoder for one token of each row at its position, (R,) twice -> logits (R, V).
+
+    `attend` keeps the new keys and values of a layer and attends to those of the row so far.
+    """
+    R, B = tokens.size(0), memory[0][0].size(0)
+    rotation = model.target_positions.rotation(positions[:, None])
+    x = model.target_positions(model.target_embedding(tokens[:, None]), positions[:, None])  # (R, 1, d_model)
+    for index, layer in enumerate(_layers(model)):
         attention = layer.self_attention
         q, new = attention.queries_keys_values(layer.self_attention_residual.before(x), rotation)
-        keys[t], values[t] = new.k[:, :, 0], new.v[:, :, 0]
-        k, v = (each[first : t + 1].permute(1, 2, 0, 3) for each in (keys, values))  # (R, h, t + 1 - first, d)
-        heads = F.scaled_dot_product_attention(q, k, v)
-        x = layer.self_attention_residual.after(x, attention.w_o(heads.transpose(1, 2).flatten(2)))
+        heads = attend(index, q, new).transpose(1, 2).flatten(2)  # (R, 1, h * d_v)
+        x = layer.self_attention_residual.after(x, attention.w_o(heads))
 
         attention = layer.cross_attention
-        B, h, _, d_k = memory[0].shape
         q = attention.queries(layer.cross_attention_residual.before(x))  # (R, h, 1, d_k)
-        q = q.view(B, R // B, h, d_k).transpose(1, 2)  # the hypotheses of a sentence ask its memory together
-        heads = F.scaled_dot_product_attention(q, memory[0], memory[1], cache.mask)  # (B, h, R / B, d_v)
-        heads = heads.transpose(1, 2).reshape(R, 1, -1)
-        x = layer.cross_attention_residual.after(x, attention.w_o(heads))
+        q = q.view(B, R // B, *q.shape[1::2]).transpose(1, 2)  # the hypotheses of a sentence ask its memory together
+        heads = F.scaled_dot_product_attention(q, *memory[index], mask)  # (B, h, R / B, d_v)
+        x = layer.cross_attention_residual.after(x, attention.w_o(heads.transpose(1, 2).reshape(R, 1, -1)))
 
         x = layer.feed_forward_residual.after(x, layer.feed_forward(layer.feed_forward_residual.before(x)))
-    return model.logits(model.decoder_norm(x))[:, 0], replace(cache, length=t + 1)
+    return model.logits(model.decoder_norm(x))[:, 0]
+
+
+def _layers(model: Transformer) -> list[DecoderLayer]:
+    return list(model.decoder)  # type: ignore[arg-type]

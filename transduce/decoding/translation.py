@@ -44,23 +44,29 @@ class Translation:
     notices: tuple[str, ...] = ()  # such as: a sentence was too long and has been cut
 
     def to_json(self) -> dict[str, Any]:
-        """For a line of JSON: everything but what was not asked for."""
+        """For a line of JSON: everything but what was not asked for, to four digits, which no batch size changes."""
         sentences = [
             {
                 "source": sentence.source,
                 "text": sentence.text,
-                "score": sentence.score,
-                "confidence": sentence.confidence,
-                "tokens": [[token.text, token.confidence] for token in sentence.tokens],
+                "score": round(sentence.score, 4),
+                **_confidence(sentence),
                 **({} if sentence.alignment is None else {"alignment": [list(link) for link in sentence.alignment]}),
             }
             for sentence in self.sentences
         ]
-        n_best = [{"text": text, "score": score} for text, score in self.n_best]
+        n_best = [{"text": text, "score": round(score, 4)} for text, score in self.n_best]
         return {
             "text": self.text,
-            "score": self.score,
+            "score": round(self.score, 4),
             "n_best": n_best,
             "sentences": sentences,
             "notices": [*self.notices],
         }
+
+
+def _confidence(sentence: Sentence) -> dict[str, Any]:
+    if not sentence.tokens:
+        return {}
+    tokens = [[token.text, round(token.confidence, 4)] for token in sentence.tokens]
+    return {"confidence": round(sentence.confidence, 4), "tokens": tokens}

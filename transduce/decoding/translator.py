@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from transduce.bundle import Bundle, find_bundle, load_bundle
 from transduce.config import Recipe, SearchConfig
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.model import Transformer
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
+Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
+Candidate = tuple[Hypothesis, str]  # and its text
 FIRST_CHUNK, LAST_CHUNK = 16, 1024  # texts of a stream that are translated together: few at first, for quick answers
 
 
@@ -31,7 +33,7 @@ class _Work:
     """A text on its way: its pieces, and of each what the model is to see."""
 
     document: text.Document
-    protected: tuple[markup.Protected, ...]
+    protected: tuple[markup.Protected | None, ...]  # None: there is nothing to translate
 
 
 class Translator:
@@ -43,6 +45,7 @@ class Translator:
         *,
         engine: EngineName = "auto",
         device: str | None = None,
+        precision: Precision = "auto",
         search: SearchConfig | Callable[[SearchConfig], SearchConfig] | None = None,
     ) -> None:
         """Without a bundle: the newest of ./runs, or the one that came with the package.
@@ -51,6 +54,7 @@ class Translator:
             bundle: A bundle, or the folder of one or of a run.
             engine: What runs the model: "torch", "ctranslate2", or "auto" for the fastest that is there.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
+            precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
             search: How to search, or what to change in how the bundle's recipe says to search.
         """
         loaded = bundle if isinstance(bundle, Bundle) else load_bundle(find_bundle(bundle))
@@ -59,7 +63,7 @@ class Translator:
         source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
         target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
         self._set(source, target, loaded.recipe, search(loaded.recipe.search) if callable(search) else search)
-        self.engine = _engine(loaded, engine, device)
+        self.engine = _engine(loaded, engine, device, precision)
 
     @classmethod
     def from_model(
@@ -128,17 +132,20 @@ class Translator:
             if not isinstance(one, str):
                 raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
         works = [self._prepare(one) for one in texts]
-        plains = [kept.plain for work in works for kept in work.protected if kept.has_text]
+        plains = [kept.plain for work in works for kept in work.protected if kept]
         sources = self.tokenizers[0].encode_batch(plains)
-        found = iter(self.engine.search(sources, self.search, token_scores=confidences) if plains else [])
-        return [self._finish(work, found, alignments) for work in works]
+        found = self.engine.search(sources, self.search, token_scores=confidences) if plains else []
+        decoded = iter(self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses]))
+        candidates = iter([[(one, next(decoded)) for one in hypotheses] for hypotheses in found])
+        return [self._finish(work, candidates, alignments, confidences) for work in works]
 
     def _prepare(self, one: str) -> _Work:
         language, limit = self.recipe.data.source_language, self.recipe.data.max_tokens
         if self.recipe.model.positions == "learned":
             limit = min(limit, self.recipe.model.max_positions)
         document = text.split(one, language, count_tokens=self._count_tokens(limit), max_tokens=limit)
-        return _Work(document, tuple(markup.protect(piece.text) for piece in document.pieces))
+        protected = (markup.protect(piece.text) for piece in document.pieces)
+        return _Work(document, tuple(kept if kept.has_text else None for kept in protected))
 
     def _count_tokens(self, limit: int) -> text.CountTokens:
         def count(part: str) -> int:
@@ -147,12 +154,14 @@ class Translator:
 
         return count
 
-    def _finish(self, work: _Work, found: Iterator[list[Hypothesis]], alignments: bool) -> Translation:
-        """Join the pieces of a text, taking the hypotheses of those that were searched."""
+    def _finish(
+        self, work: _Work, candidates: Iterator[list[Candidate]], alignments: bool, confidences: bool
+    ) -> Translation:
+        """Join the pieces of a text, taking the candidates of those that were searched."""
         sentences, written = [], []
         for piece, kept in zip(work.document.pieces, work.protected, strict=True):
-            if kept.has_text:
-                sentences.append(self._sentence(piece.text, kept, next(found), alignments))
+            if kept:
+                sentences.append(self._sentence(piece.text, kept, next(candidates), alignments, confidences))
                 written.append([text for text, _ in sentences[-1].n_best])
             else:
                 written.append([piece.text])
@@ -166,22 +175,18 @@ class Translator:
         return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(work.document.notices))
 
     def _sentence(
-        self, source: str, kept: markup.Protected, hypotheses: Sequence[Hypothesis], alignments: bool
+        self, source: str, kept: markup.Protected, candidates: list[Candidate], alignments: bool, confidences: bool
     ) -> Sentence:
-        tokenizer = self.tokenizers[1]
         n_best, links = [], None
-        for rank, hypothesis in enumerate(hypotheses):
-            plain = tokenizer.decode(hypothesis.ids)
+        for rank, (hypothesis, written) in enumerate(candidates):
             if kept.spans or (alignments and rank == 0):
-                mine = self._links(kept.plain, plain, hypothesis.ids)
+                mine = self._links(kept.plain, written, hypothesis.ids)
                 links = mine if alignments and rank == 0 else links
-                plain = markup.restore(plain, kept, mine)
-            n_best.append((plain, hypothesis.score))
-        best = hypotheses[0]
-        pieces = tokenizer.pieces([*best.ids, EOS])
-        known = len(best.token_log_probs) == len(pieces)
-        tokens = tuple(map(Token, pieces, best.token_confidences)) if known else ()
-        return Sentence(source, *n_best[0], tokens, tuple(n_best), links)
+                written = markup.restore(written, kept, mine)
+            n_best.append((written, hypothesis.score))
+        best = candidates[0][0]
+        pieces = self.tokenizers[1].pieces([*best.ids, EOS]) if confidences else []
+        return Sentence(source, *n_best[0], tuple(map(Token, pieces, best.token_confidences)), tuple(n_best), links)
 
     def _links(self, source: str, translation: str, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
         from transduce.decoding.alignment import word_links
@@ -202,18 +207,25 @@ def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
     return replace(search, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _engine(bundle: Bundle, name: EngineName, device: str | None) -> Engine:
+def _engine(bundle: Bundle, name: EngineName, device: str | None, precision: Precision) -> Engine:
     """The engine of that name, or the fastest that is there."""
-    if name not in ("auto", "torch", "ctranslate2"):
-        raise ConfigError(f"engine is {name!r}; expected auto, torch or ctranslate2")
-    if name == "ctranslate2" or (name == "auto" and _prefers_ctranslate2(bundle, device)):
+    if name not in get_args(EngineName) or precision not in get_args(Precision):
+        names, numbers = (", ".join(get_args(each)) for each in (EngineName, Precision))
+        raise ConfigError(f"engine is {name!r} and precision {precision!r}; expected one of {names}; one of {numbers}")
+    half = precision in ("bf16", "fp16")
+    if name == "ctranslate2" or (name == "auto" and not half and _prefers_ctranslate2(bundle, device)):
         from transduce.decoding.ctranslate2 import CTranslate2Engine
 
-        return CTranslate2Engine(bundle, device)
-    from transduce.decoding.engine import TorchEngine, load_model, resolve_device
+        if half:
+            raise ConfigError(f"precision is {precision}, but the engine ctranslate2 has int8 and float32; use torch")
+        return CTranslate2Engine(bundle, device, quantization="float32" if precision == "float32" else "int8")
+    from transduce.decoding.engine import DTYPES, TorchEngine, load_model, resolve_device
 
+    if precision == "int8":
+        raise ConfigError("precision is int8, which the engine torch has not; use ctranslate2, or float32 or bf16")
     where = resolve_device(device)
-    return TorchEngine(load_model(bundle, where), where)
+    numbers = precision if precision != "auto" else "bf16" if where.type == "cuda" else "float32"
+    return TorchEngine(load_model(bundle, where, DTYPES[numbers]), where)
 
 
 def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
