@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.model.conftest import build
-from transduce.model import Tokens, attention, attention_weights
-from transduce.model.kernels import Places, build_mask
+from transduce.config import ModelConfig
+from transduce.model import Tokens, attention, attention_weights, kernels
+from transduce.model.kernels import Places, build_mask, choose
 
 PACKED = Tokens.packed([[[1] * 5, [1] * 3, [1] * 9], [[1] * 11, [1] * 2]], pad=30)
 PADDED = Tokens.padded([[1] * 5, [1] * 3, [1] * 17, [1] * 1], pad=30)
@@ -73,7 +75,34 @@ def test_sdpa_equals_equation_1(tokens, causal, r):
         assert torch.allclose(ours, expected)
 
 
-def test_a_kernel_can_be_forced_and_changes_nothing(pair):
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa"])
+def test_the_kernel_that_is_named_is_the_one_that_runs(kernel, monkeypatch):
+    monkeypatch.setattr(kernels, "attention", lambda *_: "written-out")
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_: "sdpa")
+    places = Places(PACKED.segments, PACKED.positions)
+    mask = build_mask(choose(ModelConfig(kernel=kernel), PACKED.ids), places, places, causal=True)
+    assert mask.attend(*[heads(2, 17, 4, 0)] * 3) == kernel
+
+
+@pytest.mark.parametrize(
+    ("cuda", "length", "settings", "ascending", "expected"),
+    [
+        (True, 16, {}, True, "varlen"),
+        (True, 15, {}, True, "sdpa"),  # single steps
+        (True, 128, {"d_v": 48}, True, "sdpa"),  # sizes that the kernel does not take
+        (True, 128, {"d_k": 8}, True, "sdpa"),
+        (True, 128, {"d_v": 256}, True, "sdpa"),
+        (True, 128, {"p_drop_attention": 0.1}, True, "sdpa"),
+        (True, 128, {}, False, "sdpa"),  # a cache may hold padding between two chunks
+        (False, 128, {}, True, "sdpa"),
+    ],
+)
+def test_varlen_is_chosen_on_cuda_where_it_can_and_pays(cuda, length, settings, ascending, expected):
+    queries = SimpleNamespace(is_cuda=cuda, size=(1, length).__getitem__)
+    assert choose(ModelConfig(**settings), queries, ascending=ascending) == expected
+
+
+def test_a_kernel_changes_nothing(pair):
     logits = [build(kernel=kernel)(*pair) for kernel in ("written-out", "sdpa", "auto")]
     assert torch.allclose(logits[0], logits[1])
     assert torch.allclose(logits[0], logits[2])
@@ -87,9 +116,10 @@ def test_attention_dropout_acts_only_in_training(pair):
         assert not torch.equal(model(*pair), model(*pair))
 
 
-def test_rows_of_padding_never_become_nan(pair):
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa"])
+def test_rows_of_padding_never_become_nan(kernel, pair):
     source, target = pair
-    model = build()
+    model = build(kernel=kernel)
     lonely = replace(target, segments=torch.full_like(target.segments, 77))  # nobody in the source to attend to
     logits = model(source, lonely)
     assert torch.isfinite(logits).all()

@@ -30,8 +30,9 @@ def test_the_loss_is_cross_entropy_with_the_smoothed_distribution(logits, eps_ls
     assert float(smoothed) == pytest.approx(expected, rel=1e-6)
 
 
-def test_without_smoothing_it_is_the_negative_log_likelihood(logits):
-    smoothed, likelihood = smoothed_loss(logits, LABELS, 0.0)
+def test_without_smoothing_it_is_the_negative_log_likelihood_which_is_never_smoothed(logits):
+    smoothed, _ = smoothed_loss(logits, LABELS, 0.0)
+    _, likelihood = smoothed_loss(logits, LABELS, 0.2)
     expected = F.cross_entropy(logits[..., :30].flatten(0, 1), LABELS.flatten(), ignore_index=PAD, reduction="sum")
     assert float(smoothed) == pytest.approx(float(expected), rel=1e-6)
     assert float(likelihood) == pytest.approx(float(expected), rel=1e-6)
