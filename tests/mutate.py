@@ -22,7 +22,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 AT_A_TIME = 2
 # A fault takes a second and not five: its process is forked from one that has imported this, without slow plugins.
-IMPORTS = ["pytest", "torch", "torch.distributed.fsdp", "torch.nn.attention.flex_attention"]
+IMPORTS = ["pytest", "torch", "torch.distributed.fsdp", "transformers"]
 OPTIONS = ["-x", "--assert=plain", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
 
 

@@ -248,5 +248,6 @@ def _strides(*tensors: Tensor) -> list[int]:
 def _sizes(q: Tensor, v: Tensor, mask: VarlenMask) -> dict[str, Any]:
     DK, DV = q.size(3), v.size(3)
     return {
-        "SCALE": DK**-0.5, "H": q.size(1), "DK": DK, "DV": DV, "TILE": TILE, "CAUSAL": mask.causal, "REACH": mask.reach, "num_stages": 1,
+        "SCALE": DK**-0.5, "H": q.size(1), "DK": DK, "DV": DV, "TILE": TILE, "CAUSAL": mask.causal, "REACH": mask.reach,
+        "num_stages": 1,  # loops are a few tiles long: there is nothing to prefetch
     }  # fmt: skip
