@@ -146,6 +146,7 @@ class TokenizerConfig:
     joint: bool = True  # §5.1: one vocabulary for source and target
     character_coverage: float = 0.9995
     byte_fallback: bool = True
+    split_digits: bool = False  # every digit is a piece of its own: numbers are spelt, not memorised
     normalise_punctuation: bool = False
     sampling: float = 0.0  # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off
     variants: int = 8  # with sampling: segmentations of each training pair in the store; an epoch takes the next

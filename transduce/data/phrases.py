@@ -51,7 +51,28 @@ SETTINGS = """
 off = ["length-ratio", "numbers", "wrong-language"]
 
 [data.tokenizer]
-vocab_size = 2000
+vocab_size = 1000
+split_digits = true
+
+[model]
+norm_order = "pre"
+p_drop = 0.0
+
+[training]  # the mapping is exact and never repeats: nothing to smooth, nothing to drop
+steps = 900
+tokens_per_step = 1500
+schedule = "cosine"
+warmup_steps = 100
+learning_rate = 0.002
+eps_ls = 0.0
+report_every = 50
+validate_every = 300
+validation_sentences = 200
+save_every = 300
+average_checkpoints = 1
+
+[search]
+beam_size = 1
 """
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 

@@ -188,6 +188,7 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
+            split_digits=config.split_digits,
             eos_id=EOS,
             unk_id=UNKNOWN,
             bos_id=-1,  # a target starts from the zero vector, not from a piece
