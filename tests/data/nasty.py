@@ -112,6 +112,7 @@ SOUND = [
         arguments=["x.en", "x.ja"],
     ),
     Case("numbers in another notation", after("1,234.5 on 12/25/2020 at 8:15", "1.234,5 am 25.12.2020 um 8.15"), 4, 4),
+    Case("a date beside a digit in words", after("0 is 12/30/1899", "null ist der 30.12.1899"), 4, 4),
     Case("numbers in words", after("ten past 8, 10,000 times", "zehn nach acht, zehntausend Mal"), 4, 4),
     Case("markup in another order", after("<b>{n}</b> of %1$s", "von %1$s <B>{n}</B>"), 4, 4),
     Case("a page in another language", after("https://en.site.org/a", "siehe https://de.site.org/b."), 4, 4),
