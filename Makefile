@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check format bench mutate clean
+.PHONY: demo test test-slow battery check format bench mutate clean
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -23,6 +23,9 @@ test: .venv/dev.stamp
 
 test-slow: .venv/dev.stamp
 	$(BIN)/python -m pytest -m slow
+
+battery: .venv/dev.stamp
+	$(BIN)/python -m pytest -m battery
 
 check: .venv/dev.stamp
 	$(BIN)/ruff check .

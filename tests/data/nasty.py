@@ -112,11 +112,20 @@ SOUND = [
         arguments=["x.en", "x.ja"],
     ),
     Case("numbers in another notation", after("1,234.5 on 12/25/2020 at 8:15", "1.234,5 am 25.12.2020 um 8.15"), 4, 4),
+    Case("a date beside a digit in words", after("0 is 12/30/1899", "null ist der 30.12.1899"), 4, 4),
     Case("numbers in words", after("ten past 8, 10,000 times", "zehn nach acht, zehntausend Mal"), 4, 4),
     Case("markup in another order", after("<b>{n}</b> of %1$s", "von %1$s <B>{n}</B>"), 4, 4),
     Case("a page in another language", after("https://en.site.org/a", "siehe https://de.site.org/b."), 4, 4),
     Case("percent is no placeholder", after("100 % sure, 50%d", "Hundert % dicht, 50%"), 4, 4),
-    Case("a short text of unclear language", after("Pizza Margherita", "Pizza mit Tomaten"), 4, 4),
+    Case("a short text of unclear language", after("Tom is taking a bath", "Tom badet gerade."), 4, 4),
+    Case(
+        "names of another language",
+        after(
+            "Question No 38 by Karin Riis-Jørgensen (H-0868/00)", "Anfrage Nr. 38 von Frau Riis-Jørgensen (H-0868/00)"
+        ),
+        4,
+        4,
+    ),
 ]
 
 LENGTHS = [
@@ -146,6 +155,14 @@ LENGTHS = [
         4,
         3,
         {"empty": (1, "x.de:4"), "invisible-characters": (1, "x.de:4")},
+    ),
+    Case(
+        "several lines of signs",
+        {"x.en": lines("***", "---"), "x.de": lines("!!!", "???"), "y.en": lines("=="), "y.de": lines("++")},
+        2,
+        0,
+        {"too-short": (2, "x.en:1")},
+        test=["y.en", "y.de"],
     ),
     Case("a line of stars", after("Three stars", "***"), 4, 3, {"too-short": (1, "x.de:4")}),
     Case(
@@ -307,6 +324,13 @@ CHARACTERS = [
     Case("CR only", {"x.en": b"one\rtwo\r", "x.de": b"eins\rzwei\r"}, 1, 0, {"line-separators": (1, "x.en:1")}),
     Case("a CR inside", after("one\rtwo", "eins zwei"), 4, 3, {"line-separators": (1, "x.en:4")}),
     Case("NUL", after("one\0two", "eins zwei"), 4, 3, {"control-characters": (1, "x.en:4")}),
+    Case(
+        "a block of zeros",
+        clean_en_and(lines(*DE[:2]) + bytes(5000) + b"\n"),
+        3,
+        2,
+        {"control-characters": (1, "x.de:3"), "too-short": (1, "x.de:3")},
+    ),
     Case("an escape sequence", after("red", "\x1b[31mrot\x1b[0m"), 4, 3, {"control-characters": (1, "x.de:4")}),
     Case("C1 controls", after("It\x92s", "Es ist"), 4, 3, {"control-characters": (1, "x.en:4")}),
     Case("U+2028", after("one\u2028two", "eins\u2028zwei"), 4, 3, {"line-separators": (1, "x.en:4")}),
@@ -388,6 +412,7 @@ REPEATS = [
 
 DIFFERENCES = [
     Case("another number", after("in 1987", "im Jahr 1978"), 4, 4, {"numbers": (1, "x.en:4")}),
+    Case("another small number", after("in 45 days", "in 54 Tagen"), 4, 4, {"numbers": (1, "x.en:4")}),
     Case("a number that is missing", after("since 1987", "seit langem"), 4, 4, {"numbers": (1, "x.en:4")}),
     Case("a tag that is missing", after("Press <b>OK</b>", "<b>OK drücken"), 4, 4, {"markup": (1, "x.en:4")}),
     Case("a placeholder that is missing", after("Hello {name}!", "Hallo!"), 4, 4, {"markup": (1, "x.en:4")}),

@@ -36,6 +36,24 @@ def test_decisions_do_not_depend_on_the_chunks():
     assert clean(1000) == clean(7) == (reasons, report)
 
 
+def test_the_sample_is_fair_whatever_the_chunks():
+    """The languages of the pairs with the smallest hashes are looked at, wherever they are in the corpus."""
+    french = "La commission a longuement discuté de la proposition numéro"
+    pairs = [Pair(f"The commission has discussed the proposal number {n}", f"{french} {n}", "x", n) for n in range(300)]
+    looked_at = []
+    for size in (1, 7, 300):
+        cleaner = Cleaner(CleanConfig(language_sample=3), "en", "de")
+        for start in range(0, 300, size):
+            part = pairs[start : start + size]
+            cleaner.decide(Chunk([p.source for p in part], [p.target for p in part], [p.line for p in part], "x", "x"))
+        for _ in range(2):  # asking again changes nothing
+            finding = cleaner.report().findings["wrong-language"]
+            assert (finding.count, finding.of) == (3, 3)
+        looked_at.append([example.line for example in finding.examples])
+    assert looked_at[0] == looked_at[1] == looked_at[2] == sorted(looked_at[0])
+    assert looked_at[0] != [0, 1, 2]
+
+
 @pytest.mark.ranks
 def test_decisions_do_not_depend_on_the_processes():
     assert clean(10, processes=2) == clean(10)

@@ -209,6 +209,14 @@ def test_every_nasty_corpus_is_cleaned_or_refused(case, tmp_path, monkeypatch):
         assert (out / "dropped.tsv").read_bytes().count(b"\n") == 1 + report.pairs - report.kept
 
 
+def test_the_cleaned_corpus_stays_parallel_if_line_breaks_are_kept(tmp_path, monkeypatch):
+    files = {"x.jsonl": b'{"en": "one\\ntwo", "de": "eins zwei"}\n'}
+    case = Case("break", files, 1, 1, arguments=["x.jsonl"], languages=("en", "de"))
+    report_of(case, tmp_path, monkeypatch, "data.clean.warn=['line-separators']", out=tmp_path / "out")
+    assert (tmp_path / "out" / "x.en").read_bytes() == b"one two\n"
+    assert (tmp_path / "out" / "x.de").read_bytes() == b"eins zwei\n"
+
+
 def test_corpora_of_one_name_do_not_write_over_each_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("a", "b"):

@@ -2,15 +2,16 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.model.conftest import build
-from transduce.model import PADDING_SEGMENT, Tokens, attention, attention_weights
-from transduce.model.kernels import Places, attend, build_mask
+from transduce.config import ModelConfig
+from transduce.model import Tokens, attention, attention_weights, kernels
+from transduce.model.kernels import Places, build_mask, choose
 
-KERNELS = ["sdpa", pytest.param("flex", marks=pytest.mark.filterwarnings("ignore:flex_attention called without"))]
 PACKED = Tokens.packed([[[1] * 5, [1] * 3, [1] * 9], [[1] * 11, [1] * 2]], pad=30)
 PADDED = Tokens.padded([[1] * 5, [1] * 3, [1] * 17, [1] * 1], pad=30)
 
@@ -60,38 +61,48 @@ def test_a_neighbourhood_of_size_r_is_centred_on_the_query(r, reach):
     assert torch.equal(mask, distance <= reach)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("tokens", [PACKED, PADDED], ids=["packed", "padded"])
 @pytest.mark.parametrize(("causal", "r"), [(False, None), (True, None), (True, 4)])
-def test_every_kernel_equals_equation_1(kernel, tokens, causal, r):
+def test_sdpa_equals_equation_1(tokens, causal, r):
     places = Places(tokens.segments, tokens.positions)
     inputs = [heads(tokens.ids.size(0), tokens.ids.size(1), size, seed) for seed, size in enumerate((8, 8, 4))]
-    masks = {name: build_mask(name, places, places, causal=causal, r=r) for name in ("written-out", kernel)}
-    assert torch.allclose(attend(*inputs, masks[kernel]), attend(*inputs, masks["written-out"]))
-    if kernel == "flex":
-        return  # its gradient is for CUDA alone: tests/gpu
+    masks = [build_mask(kernel, places, places, causal=causal, r=r) for kernel in ("written-out", "sdpa")]
+    assert torch.allclose(masks[0].attend(*inputs), masks[1].attend(*inputs))
     for tensor in inputs:
         tensor.requires_grad_()
-    gradients = [torch.autograd.grad(attend(*inputs, mask).square().sum(), inputs) for mask in masks.values()]
+    gradients = [torch.autograd.grad(mask.attend(*inputs).square().sum(), inputs) for mask in masks]
     for ours, expected in zip(*gradients, strict=True):
         assert torch.allclose(ours, expected)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_blocks_of_the_flex_mask_hold_every_pair_that_may_attend(causal):
-    sentences = [[1] * n for n in (100, 60, 30, 128, 7, 7, 90)]
-    tokens = Tokens.packed([sentences, sentences[3:]], pad=30, width=500)
-    places = Places(tokens.segments, tokens.positions)
-    allowed = build_mask("written-out", places, places, causal=causal).allowed
-    blocks = build_mask("flex", places, places, causal=causal).allowed.to_dense()
-    allowed = allowed & (tokens.segments != PADDING_SEGMENT)[:, None, :, None]
-    needed = torch.nn.functional.pad(allowed, (0, 12, 0, 12)).unflatten(2, (4, 128)).unflatten(4, (4, 128))
-    needed = needed.any(-1).any(3)
-    assert bool((blocks[:, :, :4, :4].bool() >= needed).all())
-    assert blocks.sum() < blocks.numel()  # and not simply all blocks
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa"])
+def test_the_kernel_that_is_named_is_the_one_that_runs(kernel, monkeypatch):
+    monkeypatch.setattr(kernels, "attention", lambda *_: "written-out")
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_: "sdpa")
+    places = Places(PACKED.segments, PACKED.positions)
+    mask = build_mask(choose(ModelConfig(kernel=kernel), PACKED.ids), places, places, causal=True)
+    assert mask.attend(*[heads(2, 17, 4, 0)] * 3) == kernel
 
 
-def test_a_kernel_can_be_forced_and_changes_nothing(pair):
+@pytest.mark.parametrize(
+    ("cuda", "length", "settings", "ascending", "expected"),
+    [
+        (True, 16, {}, True, "varlen"),
+        (True, 15, {}, True, "sdpa"),  # single steps
+        (True, 128, {"d_v": 48}, True, "sdpa"),  # sizes that the kernel does not take
+        (True, 128, {"d_k": 8}, True, "sdpa"),
+        (True, 128, {"d_v": 256}, True, "sdpa"),
+        (True, 128, {"p_drop_attention": 0.1}, True, "sdpa"),
+        (True, 128, {}, False, "sdpa"),  # a cache may hold padding between two chunks
+        (False, 128, {}, True, "sdpa"),
+    ],
+)
+def test_varlen_is_chosen_on_cuda_where_it_can_and_pays(cuda, length, settings, ascending, expected):
+    queries = SimpleNamespace(is_cuda=cuda, size=(1, length).__getitem__)
+    assert choose(ModelConfig(**settings), queries, ascending=ascending) == expected
+
+
+def test_a_kernel_changes_nothing(pair):
     logits = [build(kernel=kernel)(*pair) for kernel in ("written-out", "sdpa", "auto")]
     assert torch.allclose(logits[0], logits[1])
     assert torch.allclose(logits[0], logits[2])
@@ -105,9 +116,10 @@ def test_attention_dropout_acts_only_in_training(pair):
         assert not torch.equal(model(*pair), model(*pair))
 
 
-def test_rows_of_padding_never_become_nan(pair):
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa"])
+def test_rows_of_padding_never_become_nan(kernel, pair):
     source, target = pair
-    model = build()
+    model = build(kernel=kernel)
     lonely = replace(target, segments=torch.full_like(target.segments, 77))  # nobody in the source to attend to
     logits = model(source, lonely)
     assert torch.isfinite(logits).all()

@@ -1,6 +1,8 @@
 """§3.5: the sinusoids of the paper, and the variants."""
 
+import cmath
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +21,15 @@ def test_sinusoids_are_the_papers_formula_interleaved():
             assert table[pos, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-5)
 
 
+def test_a_rotation_turns_each_pair_of_a_dimension_and_the_one_half_way_on():
+    heads = torch.randn(1, 2, 9, 8, dtype=torch.float64)
+    turned = rotate(heads, build(positions="rotary").source_positions.rotation(torch.arange(9).unsqueeze(0)))
+    for pos in range(9):
+        for i in range(4):
+            pair, expected = (torch.complex(x[0, :, pos, i], x[0, :, pos, i + 4]) for x in (heads, turned))
+            assert torch.allclose(pair * cmath.exp(1j * pos / 10000 ** (2 * i / 8)), expected, atol=1e-5)
+
+
 def test_rotary_scores_depend_on_the_distance_alone():
     model = build(positions="rotary")
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
@@ -30,6 +41,15 @@ def test_rotary_scores_depend_on_the_distance_alone():
     assert score(3, 5) == pytest.approx(score(13, 15), abs=1e-5)
     assert score(3, 5) != pytest.approx(score(3, 6), abs=1e-3)
     assert score(4, 4) == pytest.approx(float((q * k).sum()), abs=1e-5)
+
+
+def test_a_rotary_model_knows_distances_inside_each_side_and_nothing_else():
+    model = build(positions="rotary")
+    source, target = Tokens.padded(SOURCES[1:2], 30), Tokens.padded(TARGETS[1:2], 30).shifted_right(30)
+    moved = [replace(side, positions=side.positions + by) for side, by in ((source, 3), (target, 11))]
+    stretched = replace(source, positions=2 * source.positions)
+    assert torch.allclose(model(*moved), model(source, target), atol=1e-5)
+    assert not torch.allclose(model(stretched, target), model(source, target), atol=1e-3)
 
 
 def without_order(model, side):

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from tests.model.conftest import SOURCES, TARGETS, build
 from transduce.config import ModelConfig
 from transduce.errors import InputError
-from transduce.model import State, Tokens, Transformer
+from transduce.model import PADDING_SEGMENT, Tokens, Transformer
 from transduce.model.embedding import Embedding
+from transduce.model.positions import sinusoids
 
 
 def logits_of_each(model, sources, targets):
@@ -38,6 +39,13 @@ def test_packing_changes_nothing(model):
     assert torch.allclose(packed[1, : len(TARGETS[3])], alone[3])
 
 
+def test_half_precision_changes_little(model, pair):
+    exact = model(*pair)
+    half = model.bfloat16()(*pair)
+    assert half.dtype == torch.bfloat16
+    assert (half - exact).abs().mean() < 0.05 * exact.abs().mean()
+
+
 def test_future_never_leaks(model):
     pad = model.config.pad
     source = Tokens.padded(SOURCES[1:2], pad)
@@ -51,15 +59,33 @@ def test_future_never_leaks(model):
         assert not torch.allclose(after[:, place], before[:, place])
 
 
-def test_every_source_token_reaches_every_target_position(paper_model):
-    pad = paper_model.config.pad
-    target = Tokens.padded(TARGETS[1:2], pad).shifted_right(pad)
-    before = paper_model(Tokens.padded(SOURCES[1:2], pad), target)
-    for place in range(len(SOURCES[1])):
-        changed = list(SOURCES[1])
-        changed[place] = 27
-        after = paper_model(Tokens.padded([changed], pad), target)
-        assert ((after - before).abs().amax(-1) > 1e-9).all()
+def changes(model, side, place):
+    """Which places of the memory and of the logits change with the token at one place of the source or the target."""
+    pad = model.config.pad
+    results = []
+    for token in (3, 27):
+        source, target = list(SOURCES[1]), [pad, *TARGETS[1][:-1]]
+        (source if side == "source" else target)[place] = token
+        state = model.encode(Tokens.padded([source], pad))
+        results.append((state.memory[0], model.decode(Tokens.padded([target], pad), state)[0][0]))
+    return [(before - after).abs().amax(-1) > 1e-9 for before, after in zip(*results, strict=True)]
+
+
+@pytest.mark.parametrize("place", range(len(SOURCES[1])))
+def test_every_source_token_reaches_every_position(paper_model, place):
+    memory, logits = changes(paper_model, "source", place)
+    assert memory.all()
+    assert logits.all()
+
+
+@pytest.mark.parametrize("place", range(len(SOURCES[1])))
+def test_a_neighbourhood_restricts_self_attention_alone(place):
+    one_layer = build(N=1, r=3)
+    memory, logits = changes(one_layer, "source", place)
+    assert memory.nonzero().flatten().tolist() == [near for near in range(7) if abs(near - place) <= 1]
+    assert logits.all()
+    _, logits = changes(one_layer, "target", place)
+    assert logits.nonzero().flatten().tolist() == [place, place + 1]
 
 
 @pytest.mark.parametrize("chunks", [(1,) * 9, (4, 5), (1, 8), (2, 1, 3, 3)], ids=str)
@@ -102,13 +128,14 @@ def test_following_tokens_stand_after_the_decoded_ones(model):
 def test_a_state_can_be_reordered_and_repeated(model):
     pad = model.config.pad
     rows = torch.tensor([2, 0, 0])
-    source, target = Tokens.padded(SOURCES, pad), Tokens.padded(TARGETS, pad).shifted_right(pad)
-    _, state = model.decode(target[:1], model.encode(source))
-    expected = model.decode(target[1:2], state)[0][rows]
-    chosen = state.select(rows)
-    assert isinstance(chosen, State)
+    source = Tokens.packed([SOURCES[:2], SOURCES[2:], SOURCES[1:3]], pad)
+    target = Tokens.packed([TARGETS[:2], TARGETS[2:], TARGETS[1:3]], pad).shifted_right(pad)
     picked = Tokens(target.ids[rows], target.positions[rows], target.segments[rows])
-    assert torch.allclose(model.decode(picked[1:2], chosen)[0], expected)
+    state = model.encode(source)
+    expected, later = model.decode(target, state)[0][rows], model.decode(target[:4], state)[1]
+    real = picked.segments != PADDING_SEGMENT
+    assert torch.allclose(model.decode(picked, state.select(rows))[0][real], expected[real])
+    assert torch.allclose(model.decode(picked[4:], later.select(rows))[0][real[:, 4:]], expected[:, 4:][real[:, 4:]])
 
 
 def test_a_target_starts_from_the_zero_vector():
@@ -131,6 +158,11 @@ def test_gradients_are_right():
 
     inputs = [value.detach().clone().requires_grad_() for value in parameters.values()]
     assert torch.autograd.gradcheck(function, inputs)
+
+
+def test_every_parameter_learns(model, pair):
+    model(*pair).square().sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
 
 
 def test_the_shared_matrix_learns_from_both_ends():
@@ -179,19 +211,30 @@ def test_embeddings_are_scaled_by_the_root_of_d_model():
     assert (embedding(torch.tensor([3])) == 4.0).all()
 
 
-def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(monkeypatch):
-    """With everything dropped, embeddings vanish and every residual connection passes its input on unchanged."""
-    model = build(p_drop=0.9, norm_order="pre")
-    places = []
-    monkeypatch.setattr(F, "dropout", lambda x, p, training, inplace=False: places.append((p, x.shape)) or x * 0)
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(norm_order, monkeypatch):
+    """With everything dropped, every residual connection passes its input on, normed in post-norm order."""
+    model, dropped = build(p_drop=0.9, norm_order=norm_order).train(), []
+    monkeypatch.setattr(F, "dropout", lambda x, p, *_: dropped.append((x, p)) or x * 0)
     x = torch.randn(1, 3, 24, dtype=torch.float64)
     residual = model.encoder[0].self_attention_residual
-    assert torch.equal(residual.after(x, torch.randn_like(x)), x)
-    places.clear()
-    model.encode(Tokens.padded(SOURCES[:1], 30))
-    assert [p for p, _ in places if p == 0.9] == [0.9] * (1 + 2 * 2)  # the sum, then two sub-layers in two layers
-    model.decode(Tokens.padded([[30, 4]], 30), model.encode(Tokens.padded(SOURCES[:1], 30)))
-    assert [p for p, _ in places if p == 0.9] == [0.9] * (2 * (1 + 2 * 2) + 1 + 3 * 2)
+    assert torch.equal(residual.after(x, torch.randn_like(x)), x if norm_order == "pre" else residual.norm(x))
+
+    def at_p_drop():
+        inputs = [x for x, p in dropped if p == 0.9]
+        dropped.clear()
+        return inputs
+
+    at_p_drop()
+    source, target = Tokens.padded(SOURCES[:1], 30), Tokens.padded([[30, 4]], 30)
+    state = model.encode(source)
+    embedded, *outputs = at_p_drop()
+    assert torch.equal(embedded, model.target_embedding(source.ids) + sinusoids(source.positions, 24))
+    assert len(outputs) == 2 * 2  # two sub-layers in two layers
+    model.decode(target, state)
+    embedded, *outputs = at_p_drop()
+    assert torch.equal(embedded, model.target_embedding(target.ids) + sinusoids(target.positions, 24))
+    assert len(outputs) == 3 * 2
 
 
 def test_activation_dropout_is_its_own_setting(pair):
@@ -212,6 +255,10 @@ def test_activation_dropout_is_its_own_setting(pair):
 def test_tokens_that_the_model_cannot_take_are_refused(changes, source, target, message):
     with pytest.raises(InputError, match=message):
         build(**changes)(Tokens.padded(source, 30), Tokens.padded(target, 30))
+
+
+def test_a_sequence_may_be_as_long_as_learned_positions():
+    build(positions="learned", max_positions=3)(Tokens.padded([[5] * 3], 30), Tokens.padded([[30] * 3], 30))
 
 
 def test_empty_sequences_are_refused():

@@ -1,5 +1,6 @@
 """One step: the same gradient however the batch is cut, and a model that learns."""
 
+import contextlib
 import math
 from dataclasses import replace
 
@@ -11,19 +12,20 @@ from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.model import Tokens, Transformer
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import World
-from transduce.training.step import Learner, dropout_seed, train_step
+from transduce.training.step import Learner, StepResult, dropout_seed, train_step
 
 ALONE = World(0, 1, torch.device("cpu"))
 PAD = 30
 RECIPE = Recipe(model=ModelConfig(**SMALL), training=TrainingConfig(steps=10, warmup_steps=4))
 
 
-def steps(micro_batches, recipe=RECIPE, count=3, world=ALONE, learner=None):
+def steps(micro_batches, recipe=RECIPE, count=3, world=ALONE, learner=None, total=0):
     """Weights after some steps on the same micro-batches, and the last result."""
     learner = learner or Learner(build(p_drop=recipe.model.p_drop), recipe.training.eps_ls)
     optimisers = build_optimisers(learner.named_parameters(), recipe.training)
+    tokens = total or sum(int((target.ids != PAD).sum()) for _, target in micro_batches)
     for step in range(1, count + 1):
-        result = train_step(learner, optimisers, micro_batches, recipe, step, world)
+        result = train_step(learner, optimisers, micro_batches, tokens, recipe, step, world)
     return {name: weight.detach().clone() for name, weight in learner.named_parameters()}, result
 
 
@@ -41,7 +43,7 @@ def test_accumulation_of_uneven_parts_equals_one_big_batch():
     parts, sums = steps([batch([1]), batch([0, 2, 3])])
     assert_same(whole, parts)
     assert result.loss == pytest.approx(sums.loss)
-    assert int(result.target_tokens) == sum(map(len, TARGETS))
+    assert result.target_tokens == sum(map(len, TARGETS))
 
 
 def test_packed_equals_padded():
@@ -49,16 +51,36 @@ def test_packed_equals_padded():
     assert_same(steps([batch([0, 1, 2, 3])])[0], steps([packed])[0])
 
 
-def test_dropout_is_repeated_by_step_and_differs_between_steps():
+def test_dropout_is_repeated_by_step():
     recipe = replace(RECIPE, model=replace(RECIPE.model, p_drop=0.5))
     learner = Learner(build(p_drop=0.5).train(), 0.1)
     first = steps([batch([0, 1])], recipe, learner=learner)[0]
     torch.rand(100)  # someone else draws numbers
     again = steps([batch([0, 1])], recipe, learner=Learner(build(p_drop=0.5).train(), 0.1))[0]
     assert_same(first, again)
-    assert (
-        len({dropout_seed(*key) for key in [(1, 1, 0, 0), (2, 1, 0, 0), (1, 2, 0, 0), (1, 1, 1, 0), (1, 1, 0, 1)]}) == 5
+
+
+def test_dropout_differs_between_seeds_steps_and_ranks(monkeypatch):
+    keys = [(1, 1, 0), (2, 1, 0), (1, 2, 0), (1, 1, 1)]
+    assert len({dropout_seed(*key) for key in keys}) == 4
+    seeds, learner = [], Learner(build(), 0.1)
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    train_step(learner, [], [batch([0]), batch([1])], 12, RECIPE, 7, World(3, 1, torch.device("cpu")))
+    assert seeds == [dropout_seed(RECIPE.training.seed, 7, 3)]
+
+
+def test_gradients_are_shared_after_the_last_micro_batch_alone(monkeypatch):
+    shared = []
+    monkeypatch.setattr(
+        "transduce.training.step.gradients_shared", lambda _, now: shared.append(now) or contextlib.nullcontext()
     )
+    steps([batch([0]), batch([1]), batch([2])], count=1)
+    assert shared == [False, False, True]
+
+
+def test_reports_are_per_target_token():
+    result = StepResult(torch.tensor([30.0, 10 * math.log(7)]), 10, torch.tensor(1.0))
+    assert (result.loss, result.perplexity) == pytest.approx((3.0, 7.0))
 
 
 def test_a_step_that_is_not_finite_changes_nothing():
@@ -68,6 +90,7 @@ def test_a_step_that_is_not_finite_changes_nothing():
     after, result = steps([batch([0, 1])], count=1, learner=learner)
     assert not result.finite
     assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(weight.grad is None for weight in learner.parameters())  # the next step starts anew
 
 
 def test_clipping_bounds_the_gradient():
@@ -80,7 +103,7 @@ def test_clipping_bounds_the_gradient():
             torch.nn.utils.get_total_norm([weight.grad for weight in optimiser.param_groups[0]["params"]])
         )
     )
-    result = train_step(learner, optimisers, [batch([0, 1])], recipe, 1, ALONE)
+    result = train_step(learner, optimisers, [batch([0, 1])], 12, recipe, 1, ALONE)
     assert float(result.gradient_norm) > 1e-3
     assert float(seen[0]) == pytest.approx(1e-3, rel=1e-3)
 
@@ -88,11 +111,12 @@ def test_clipping_bounds_the_gradient():
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "muon"])
 def test_one_batch_is_memorised(optimiser):
     training = TrainingConfig(
-        steps=200, warmup_steps=10, learning_rate=0.005, eps_ls=0.0, optimiser=optimiser, schedule="cosine"
+        steps=80, warmup_steps=10, learning_rate=0.01, eps_ls=0.0, optimiser=optimiser, schedule="cosine"
     )
     recipe = Recipe(model=RECIPE.model, training=training)
-    learner = Learner(build().float(), 0.0)
-    _, result = steps([batch([0, 1, 2, 3])], recipe, 200, learner=learner)
+    torch.manual_seed(0)
+    learner = Learner(Transformer(RECIPE.model), 0.0)
+    _, result = steps([batch([0, 1, 2, 3])], recipe, 80, learner=learner)
     assert result.perplexity < 1.05
     logits = learner.model(batch([1])[0], batch([1])[1].shifted_right(PAD))
     assert logits.argmax(-1).tolist() == [TARGETS[1]]
@@ -102,7 +126,7 @@ def test_a_copy_task_is_solved():
     """Random sequences, new ones in every step: the model learns to copy, and copies unseen ones."""
     torch.manual_seed(0)
     config = ModelConfig(vocab_size=14, N=1, d_model=32, d_ff=64, h=4, d_k=8, d_v=8, p_drop=0.0)
-    training = TrainingConfig(steps=400, warmup_steps=40, learning_rate=0.005, eps_ls=0.0, schedule="cosine")
+    training = TrainingConfig(steps=300, warmup_steps=30, learning_rate=0.01, eps_ls=0.0, schedule="cosine")
     recipe = Recipe(model=config, training=training)
     learner = Learner(Transformer(config), 0.0)
     optimisers = build_optimisers(learner.named_parameters(), training)
@@ -114,7 +138,7 @@ def test_a_copy_task_is_solved():
 
     for step in range(1, training.steps + 1):
         tokens = Tokens.padded(sentences(64), 13)
-        train_step(learner, optimisers, [(tokens, tokens)], recipe, step, ALONE)
+        train_step(learner, optimisers, [(tokens, tokens)], int((tokens.ids != 13).sum()), recipe, step, ALONE)
     unseen = Tokens.padded(sentences(200), 13)
     answers = learner.model.eval()(unseen, unseen.shifted_right(13)).argmax(-1)
     real = unseen.ids != 13

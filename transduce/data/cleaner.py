@@ -142,18 +142,17 @@ class Cleaner:
         if not self._sample.size:
             return
         try:
-            known = [language.is_known(code) for code in self._languages]
+            unknown = [code for code in self._languages if not language.is_known(code)]
         except MissingExtra as missing:
             self._report.notes.append(f"languages were not identified: {missing}")
             return
-        for code, is_known in zip(self._languages, known, strict=True):
-            if not is_known:
-                self._report.notes.append(f"sentences in {code!r} cannot be identified: their language was not checked")
+        for code in unknown:
+            self._report.notes.append(f"sentences in {code!r} cannot be identified: their language was not checked")
         pairs = self._sample.take()
         self._sample = _Sample(0)
         for pair, target_file in pairs:
             for side, (text, code) in enumerate(zip(pair[:2], self._languages, strict=True)):
-                if known[side] and language.is_wrong(rules.measure(text, len), code):
+                if language.is_wrong(rules.measure(text, len), code):
                     file = target_file if side else pair.file
                     self._finding("wrong-language").add(file, pair.line, pair.source, pair.target)
                     break

@@ -17,6 +17,8 @@ from transduce.errors import DataError, require
 
 _SIDES = (("source", "src"), ("target", "tgt"))  # what columns are called that do not go by a language
 
+_ROWS = 4096  # of a Parquet file at a time
+
 
 def speaks(found: str, wanted: str) -> bool:
     """Whether a language code found in a file is the wanted one, or a regional kind of it: en-US is en."""
@@ -103,7 +105,7 @@ def read_parquet(path: Path, languages: tuple[str, str], strict: bool) -> Iterat
                 names, prefix = list(schema.field("translation").type.names), "translation."
             columns = _columns(names, languages, str(path))
             first = 1
-            for batch in file.iter_batches(batch_size=4096, columns=[prefix + name for name in columns]):
+            for batch in file.iter_batches(batch_size=_ROWS, columns=[prefix + name for name in columns]):
                 table = batch.column(0).flatten() if prefix else batch.columns
                 order = batch.schema.field(0).type.names if prefix else batch.schema.names
                 texts = {name: values.to_pylist() for name, values in zip(order, table, strict=True)}

@@ -163,14 +163,18 @@ def numbers_differ(source: Side, target: Side, config: CleanConfig) -> bool:
     if _NUMBER.findall(source.text) == _NUMBER.findall(target.text):
         return False
     texts = [_FOREIGN_DIGIT.sub(lambda sign: str(unicodedata.digit(sign[0])), side.text) for side in (source, target)]
-    sides = [Counter(re.sub(r"\D", "", number) for number in _NUMBER.findall(text)) for text in texts]
-    only_source, only_target = sides[0] - sides[1], sides[1] - sides[0]
-    parts = [sorted(re.findall(r"\d+", text)) for text in texts]
-    if not (only_source or only_target) or parts[0] == parts[1]:
+    numbers = [_NUMBER.findall(text) for text in texts]
+    if _parts(texts[0]) == _parts(texts[1]) or _parts(" ".join(numbers[0])) == _parts(" ".join(numbers[1])):
         return False
+    source_digits, target_digits = (Counter(re.sub(r"\D", "", number) for number in side) for side in numbers)
+    only_source, only_target = source_digits - target_digits, target_digits - source_digits
     if only_source and only_target:
         return True
     return any(len(number.replace("0", "")) > 2 for number in only_source | only_target)
+
+
+def _parts(text: str) -> list[str]:
+    return sorted(re.findall(r"\d+", text))
 
 
 def markup_differs(source: Side, target: Side, config: CleanConfig) -> bool:

@@ -1,0 +1,110 @@
+"""Does the suite see what it should? Plant the faults of `faults.diff`, one at a time, in a copy of the package.
+
+Each must make its test fail; a survivor is a hole in the suite. `python tests/mutate.py cache` plants only the faults
+that have "cache" in their name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from tempfile import TemporaryDirectory
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+AT_A_TIME = 2
+# A fault takes a second and not five: its process is forked from one that has imported this, without slow plugins.
+IMPORTS = ["pytest", "torch", "torch.distributed.fsdp", "torch.nn.attention.flex_attention"]
+OPTIONS = ["-x", "--assert=plain", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """In a file, `old` becomes `new`, and a test should fail."""
+
+    name: str
+    file: str
+    test: str
+    old: str
+    new: str
+
+    def planted(self, source: str) -> str:
+        """The file's text with the fault; `old` must stand in it exactly once, so that the table cannot rot."""
+        if source.count(self.old) != 1:
+            raise SystemExit(f"faults.diff, {self.name}: found {source.count(self.old)} times in {self.file}, not once")
+        return source.replace(self.old, self.new)
+
+
+def read_faults(text: str) -> list[Fault]:
+    """Lines `--- file`, `@@ name @@ test`, then the old text after `-` and the new text after `+`."""
+    faults = []
+    for part in text.split("\n--- ")[1:]:
+        file, *entries = part.split("\n@@ ")
+        for entry in entries:
+            title, *lines = entry.splitlines()
+            name, _, test = title.partition(" @@ ")
+            old, new = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+            faults.append(Fault(name, f"transduce/{file.strip()}", f"tests/{test}", old, new))
+    return faults
+
+
+class FirstFailure:
+    """A pytest plugin that remembers which test failed."""
+
+    test = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.test = self.test or report.nodeid.removeprefix("tests/")
+
+
+def run_test(test: str, fault: Fault | None = None) -> str:
+    """Run a test on a copy of the package with this fault: the first that fails, or nothing if all pass."""
+    seen, output = FirstFailure(), io.StringIO()
+    with TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(output):
+        for name in ("transduce", "tests"):
+            copytree(ROOT / name, name, ignore=ignore_patterns("__pycache__"))
+        copy(ROOT / "pyproject.toml", ".")
+        if fault is not None:
+            Path(fault.file).write_text(fault.planted(Path(fault.file).read_text("utf-8")), encoding="utf-8")
+        status = pytest.main([*OPTIONS, test], plugins=[seen])
+    if status != (pytest.ExitCode.TESTS_FAILED if seen.test else pytest.ExitCode.OK):  # no test ran
+        raise RuntimeError(f"{fault.name if fault else 'no fault'}: {test} cannot run\n{output.getvalue()}")
+    return seen.test
+
+
+def main(words: str = "") -> int:
+    """Plant all faults that have these words in their name; 1 if one survives."""
+    faults = [fault for fault in read_faults((ROOT / "tests/faults.diff").read_text("utf-8")) if words in fault.name]
+    if not faults:
+        raise SystemExit(f"no fault of faults.diff has {words!r} in its name")
+    for fault in faults:
+        fault.planted((ROOT / fault.file).read_text("utf-8"))
+    start, survivors = time.monotonic(), []
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(IMPORTS)
+    with ProcessPoolExecutor(AT_A_TIME, server, max_tasks_per_child=1) as pool:
+        tests = list(dict.fromkeys(fault.test for fault in faults))
+        if broken := [test for test in pool.map(run_test, tests) if test]:
+            print("fail without any fault:", *broken, sep="\n")
+            return 1
+        caught_by = pool.map(run_test, [fault.test for fault in faults], faults)
+        for fault, test in zip(faults, caught_by, strict=True):
+            print(f"{fault.name:<52} {test or 'SURVIVED ' + fault.test}", flush=True)
+            survivors += [] if test else [fault.name]
+    print(f"\n{len(faults) - len(survivors)} of {len(faults)} faults caught in {time.monotonic() - start:.0f} s")
+    for name in survivors:
+        print(f"survived: {name}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(" ".join(sys.argv[1:])))
