@@ -49,36 +49,41 @@ def assemble(
         train = section == "train"
         variants = data.tokenizer.variants if train and data.tokenizer.sampling else 1
         kinds = types if train else types | {f"{side}.text": "u1" for side in SIDES}
-        about = {name: _Counted(read[section][name]) for name in corpora}
         with ExitStack() as stack:
             writers = {
                 kind: stack.enter_context(RaggedWriter(folder, f"{section}.{kind}", dtype))
                 for kind, dtype in kinds.items()
             }
-            for variant in range(variants):
-                for name, paths in corpora.items():
-                    for path in paths:
-                        about[name].add(_append(path, writers, variant), variant)
+            sections[section] = _append_all(corpora, read[section], writers, variants)
         for writer in writers.values():
             files |= writer.entries
-        sections[section] = {
-            "corpora": {name: counted.counts for name, counted in about.items()},
-            "variants": variants,
-            "longest": max((counted.longest for counted in about.values()), default=0),
-        }
-    write_manifest(
-        folder,
-        {
-            "format": FORMAT,
-            "fingerprint": inputs.fingerprint,
-            "languages": [data.source_language, data.target_language],
-            "joint": data.tokenizer.joint,
-            "tokenizer": {side: tokenizer.fingerprint for side, tokenizer in tokenizers.items()},
-            "sections": sections,
-            "inputs": asdict(inputs),
-            "files": files,
-        },
-    )
+    about = {
+        "format": FORMAT,
+        "fingerprint": inputs.fingerprint,
+        "languages": [data.source_language, data.target_language],
+        "joint": data.tokenizer.joint,
+        "tokenizer": {side: tokenizer.fingerprint for side, tokenizer in tokenizers.items()},
+    }
+    write_manifest(folder, about | {"sections": sections, "inputs": asdict(inputs), "files": files})
+
+
+def _append_all(
+    corpora: Mapping[str, Sequence[Path]],
+    read: Mapping[str, Mapping[str, Any]],
+    writers: Mapping[str, RaggedWriter],
+    variants: int,
+) -> dict[str, Any]:
+    """Copy the pieces of a section into the store; what the manifest says of it."""
+    about = {name: _Counted(read[name]) for name in corpora}
+    for variant in range(variants):
+        for name, paths in corpora.items():
+            for path in paths:
+                about[name].add(_append(path, writers, variant), variant)
+    return {
+        "corpora": {name: counted.counts for name, counted in about.items()},
+        "variants": variants,
+        "longest": max((counted.longest for counted in about.values()), default=0),
+    }
 
 
 class _Counted:
