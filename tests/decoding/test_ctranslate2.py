@@ -62,8 +62,7 @@ def test_the_converted_model_gives_the_same_log_probabilities(changes, bundle, t
             tokens = Tokens.padded([target], 499)
             logits = model(Tokens.padded([source], 499), tokens.shifted_right(499))[0, :, :-1]
         expected = logits.log_softmax(-1).gather(-1, torch.tensor(target)[:, None])[:, 0]
-        written = [[engine._target_pieces[token] for token in target[:-1]]]
-        scored = engine._translator.score_batch([engine._written(source)], written)[0].log_probs
+        scored = engine.log_probs(source, target[:-1])
         torch.testing.assert_close(torch.tensor(scored), expected, atol=2e-4, rtol=0)
 
 
@@ -85,15 +84,16 @@ def test_limits_are_those_of_each_sentence(bundle, sources, config):
     assert ids(ours) == ids(theirs)
 
 
-def test_an_output_may_be_empty(bundle, tmp_path):
-    """Where the end is the likeliest first token: their score of an empty output is no number, ours is."""
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_an_output_may_be_empty(beam_size, bundle, tmp_path):
     mine = random_bundle(tmp_path / "b", bundle.tokenizer_files, output_bias=True)
     weights = mine.weights()
     weights["output_bias"][0] = 12.0
     files = bundle.tokenizer_files
     mine = load_bundle(save_bundle(tmp_path / "c", mine.recipe, weights, files, {}, {}))
-    found = CTranslate2Engine(mine, "cpu", quantization="float32").search([[5, 6, 0]], SearchConfig())
-    expected = TorchEngine(load_model(mine)).search([[5, 6, 0]], SearchConfig())
+    engine = CTranslate2Engine(mine, "cpu", quantization="float32")
+    found = engine.search([[5, 6, 0]], SearchConfig(beam_size=beam_size), token_scores=False)
+    expected = TorchEngine(load_model(mine)).search([[5, 6, 0]], SearchConfig(beam_size=beam_size))
     assert found[0][0].ids == expected[0][0].ids == []
     assert found[0][0].score == pytest.approx(expected[0][0].score, abs=1e-4)
 

@@ -35,11 +35,18 @@ class CTranslate2Engine:
     """A bundle in CTranslate2."""
 
     def __init__(
-        self, bundle: Bundle, device: str | None = None, *, quantization: Quantization = "int8", threads: int = 0
+        self,
+        bundle: Bundle,
+        device: str | None = None,
+        *,
+        quantization: Quantization = "int8",
+        threads: int = 0,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` has the converted model, if it is not to be kept beside the bundle; 0 threads: as many as fit."""
         runtime = require("ctranslate2", extra="ctranslate2")
         self._bundle = bundle
-        folder = _converted(bundle, quantization)
+        folder = folder or _converted(bundle, quantization)
         try:
             self._translator = runtime.Translator(
                 str(folder), device=device or "auto", compute_type=quantization, intra_threads=threads
@@ -82,10 +89,7 @@ class CTranslate2Engine:
             min_decoding_length=0,
             return_scores=True,
         )
-        found = [self._hypotheses(result, config) for result in results]
-        empty = [i for i, hypotheses in enumerate(found) if not all(one.ids for one in hypotheses)]
-        self._score_tokens(sources, found, empty, config)  # dividing by a length of 0 has lost their score
-        found = [sorted(hypotheses, key=lambda one: one.score, reverse=True) for hypotheses in found]
+        found = [self._ranked(result, config) for result in results]
         again = [i for i, hypotheses in enumerate(found) if _in_doubt(hypotheses, limits[i], config)]
         if again:
             for i, hypotheses in zip(again, self._torch.search([sources[i] for i in again], config), strict=True):
@@ -95,11 +99,12 @@ class CTranslate2Engine:
             self._score_tokens(sources, found, sorted({*range(len(found))} - {*again}), config)
         return found
 
-    def _hypotheses(self, result: Any, config: SearchConfig) -> list[Hypothesis]:
-        return [
+    def _ranked(self, result: Any, config: SearchConfig) -> list[Hypothesis]:
+        found = [
             _hypothesis([self._ids[piece] for piece in pieces], [log_prob], config)
             for pieces, log_prob in zip(result.hypotheses, result.scores, strict=True)
         ]
+        return sorted(found, key=lambda one: one.score, reverse=True)
 
     def _score_tokens(
         self, sources: Sequence[Sequence[int]], found: list[list[Hypothesis]], which: list[int], config: SearchConfig
@@ -115,6 +120,12 @@ class CTranslate2Engine:
         )
         for (i, rank), result in zip(pairs, scores, strict=True):
             found[i][rank] = _hypothesis(found[i][rank].ids, result.log_probs, config)
+
+    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
+        """Of each target id, and of the end after them."""
+        pieces = [self._target_pieces[token] for token in target]
+        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[0].log_probs
+        return found
 
     def _written(self, source: Sequence[int]) -> list[str]:
         return [self._source_pieces[token] for token in source]
