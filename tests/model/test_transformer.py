@@ -1,6 +1,7 @@
 """Figure 1: what must not change the output, and what must."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -138,6 +139,23 @@ def test_a_state_can_be_reordered_and_repeated(model):
     assert torch.allclose(model.decode(picked[4:], later.select(rows))[0][real[:, 4:]], expected[:, 4:][real[:, 4:]])
 
 
+def test_the_source_is_projected_once(model, pair):
+    source, target = pair
+    _, state = model.decode(target[:1], model.encode(source))
+    gone = replace(state, memory=state.memory * math.nan)
+    assert torch.equal(model.decode(target[1:], gone)[0], model.decode(target[1:], state)[0])
+
+
+def test_padding_comes_last_however_many_sentences_a_row_holds():
+    segments = Tokens.packed([[[5]] * 100], 30, width=110).segments[0].tolist()
+    assert segments == [*range(100), *[PADDING_SEGMENT] * 10] == sorted(segments)
+
+
+def test_tokens_move_to_a_device_whole():
+    moved = Tokens.padded(SOURCES, 30).to("meta")
+    assert {moved.ids.device.type, moved.positions.device.type, moved.segments.device.type} == {"meta"}
+
+
 def test_a_target_starts_from_the_zero_vector():
     tokens = Tokens.packed([[[4, 5, 0], [6, 0]]], pad=9, width=7)
     assert tokens.shifted_right(9).ids.tolist() == [[9, 4, 5, 9, 6, 9, 9]]
@@ -264,6 +282,8 @@ def test_a_sequence_may_be_as_long_as_learned_positions():
 def test_empty_sequences_are_refused():
     with pytest.raises(InputError, match="empty sequence"):
         Tokens.padded([[5, 0], []], 30)
+    with pytest.raises(InputError, match="empty sequence"):
+        Tokens.padded([], 30)
     with pytest.raises(InputError, match="empty sequence"):
         Tokens.packed([[[5, 0], []]], 30)
     with pytest.raises(InputError, match="at least one sequence"):

@@ -38,6 +38,13 @@ def test_without_smoothing_it_is_the_negative_log_likelihood_which_is_never_smoo
     assert float(likelihood) == pytest.approx(float(expected), rel=1e-6)
 
 
+def test_the_loss_of_half_precision_logits_is_summed_in_float32(logits):
+    half = smoothed_loss(logits.bfloat16(), LABELS, 0.1)
+    exact = smoothed_loss(logits.bfloat16().double(), LABELS, 0.1)
+    assert half[0].dtype == torch.float32
+    assert [float(part) for part in half] == pytest.approx([float(part) for part in exact], rel=1e-6)
+
+
 def test_padding_keeps_the_zero_vector_while_the_rest_learns():
     model = build(p_drop=0.0).float()
     torch.nn.init.zeros_(model.target_embedding.weight[PAD:].data)

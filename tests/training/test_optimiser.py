@@ -41,7 +41,24 @@ def test_muon_takes_the_matrices_inside_the_layers_and_adam_the_rest():
     names = {id(weight): name for name, weight in model.named_parameters()}
     by_muon, by_adam = ({names[id(w)] for w in optimiser.param_groups[0]["params"]} for optimiser in optimisers)
     assert by_muon | by_adam == set(names.values())
+    assert by_muon & by_adam == set()
     assert by_muon == {name for name in names.values() if ".w_" in name and name.endswith("weight")}
+
+
+@torch.no_grad()
+def test_muon_steps_are_as_large_as_adams_and_decay_too():
+    weight, bias = torch.nn.Parameter(torch.ones(64, 256)), torch.nn.Parameter(torch.ones(3))
+    training = TrainingConfig(optimiser="muon", weight_decay=0.5)
+    muon, _ = build_optimisers([("encoder.0.feed_forward.w_1.weight", weight), ("bias", bias)], training)
+    set_learning_rate([muon], 0.1)
+    weight.grad = torch.zeros_like(weight)
+    muon.step()
+    assert torch.allclose(weight, torch.tensor(0.95))
+    weight.grad = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
+    before = weight * 0.95
+    muon.step()
+    # Adam's steps have a root mean square of about 0.2 times the rate.
+    assert float((weight - before).square().mean().sqrt()) == pytest.approx(0.2 * 0.1, rel=0.3)
 
 
 def test_every_optimiser_takes_the_rate():

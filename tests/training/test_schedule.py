@@ -1,5 +1,6 @@
 """§5.3: Equation 3, and the descents that are common today."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -27,9 +28,15 @@ def test_other_schedules_warm_up_alike_and_end_at_zero(schedule):
     recipe = with_schedule(schedule=schedule, steps=10_000, warmup_steps=1_000, learning_rate=0.01)
     assert learning_rate(recipe, 500) == pytest.approx(0.005)
     assert learning_rate(recipe, 1_000) == pytest.approx(0.01)
-    assert learning_rate(recipe, 10_000) == pytest.approx(0.0, abs=1e-9)
+    assert learning_rate(recipe, 10_000) == learning_rate(recipe, 12_000) == pytest.approx(0.0, abs=1e-9)
     rates = [learning_rate(recipe, step) for step in range(1_000, 10_001)]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_cosine_is_half_way_down_half_way_through():
+    recipe = with_schedule(schedule="cosine", steps=10_000, warmup_steps=1_000, learning_rate=0.01)
+    assert learning_rate(recipe, 5_500) == pytest.approx(0.005)
+    assert learning_rate(recipe, 3_250) == pytest.approx(0.01 * (0.5 + math.sqrt(0.125)))
 
 
 def test_stable_decay_stays_at_the_peak_until_the_last_fifth():

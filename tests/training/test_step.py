@@ -1,6 +1,7 @@
 """One step: the same gradient however the batch is cut, and a model that learns."""
 
 import contextlib
+import itertools
 import math
 from dataclasses import replace
 
@@ -61,8 +62,8 @@ def test_dropout_is_repeated_by_step():
 
 
 def test_dropout_differs_between_seeds_steps_and_ranks(monkeypatch):
-    keys = [(1, 1, 0), (2, 1, 0), (1, 2, 0), (1, 1, 1)]
-    assert len({dropout_seed(*key) for key in keys}) == 4
+    keys = list(itertools.product(range(3), range(1, 100), range(8)))
+    assert len({dropout_seed(*key) for key in keys}) == len(keys)
     seeds, learner = [], Learner(build(), 0.1)
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     train_step(learner, [], [batch([0]), batch([1])], 12, RECIPE, 7, World(3, 1, torch.device("cpu")))
