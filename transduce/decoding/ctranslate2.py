@@ -73,8 +73,8 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         """The n best hypotheses of each source, best first; without `token_scores` their tokens have none."""
         limits = [config.limit(len(source)) for source in sources]
-        longest = max([0, *limits, *map(len, sources)]) + 1
-        if prefixes or not _plain(config) or longest > positions(self._bundle):
+        longest = max(limits, default=0) + 1
+        if prefixes or not _plain(config) or max([longest, *map(len, sources)]) > positions(self._bundle):
             return self._torch.search(sources, config, prefixes=prefixes)
         results = self._translator.translate_batch(
             [self._written(source) for source in sources],
