@@ -16,7 +16,12 @@ BIN := .venv/bin
 	@touch $@
 
 demo: .venv/demo.stamp
-	$(BIN)/transduce describe tiny
+	$(BIN)/transduce data get phrases --out runs/demo-data
+	$(BIN)/transduce train runs/demo-data/recipe.toml --run runs/demo
+	@for text in "Sunday, September 16, 1984" "The price rose by 88.8% to £99,521.71." "42 hours and 25 minutes"; do \
+	  echo "$$text  ->  $$($(BIN)/transduce translate --model runs/demo "$$text")"; done
+	@echo 'Next: $(BIN)/transduce translate --model runs/demo "12 kilometers", open runs/demo/report.html,'
+	@echo 'or train on your own text: see README.md.'
 
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n 2
