@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 import sentencepiece
 import torch
-from faults import killed_at_each_point, listing, rewrite_manifest
 
+from tests.faults import killed_at_each_point, listing, rewrite_manifest
 from transduce import bundle, folder
 from transduce.bundle import BUNDLE, WEIGHTS, find_bundle, load_bundle, save_bundle
 from transduce.checkpoint import save_checkpoint

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from faults import FillingDisk, killed_at_each_point, listing, rewrite_manifest
 
+from tests.faults import FillingDisk, killed_at_each_point, listing, rewrite_manifest
 from transduce import checkpoint, folder, tensors
 from transduce.checkpoint import (
     BackgroundSaver,

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from faults import FillingDisk, listing, rewrite_manifest
 from safetensors.torch import load_file
 
+from tests.faults import FillingDisk, listing, rewrite_manifest
 from transduce import folder, tensors
 from transduce.errors import CheckpointError
 from transduce.folder import MANIFEST, Kind, standing, tidy, verify_folder, write_folder
