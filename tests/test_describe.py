@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from transduce.describe import count_flops, count_parameters, describe
+from transduce.describe import count_flops, count_parameters, decoding_memory, describe
 from transduce.model import Tokens, Transformer
 from transduce.presets import PRESETS, TINY
 
@@ -36,3 +36,14 @@ def test_flops_are_those_that_torch_counts(changes):
         model(tokens, tokens)
     masked_half = config.decoder_layers * length * config.h * (config.d_k + config.d_v)  # written out, it is computed
     assert count_flops(config, length).forward + masked_half == pytest.approx(counter.get_total_flops() / length)
+
+
+@torch.no_grad()
+def test_memory_to_decode_is_that_of_weights_cache_and_logits():
+    config = replace(TINY.model, d_k=16, d_v=48, N_decoder=1)
+    model = Transformer(config).eval()
+    tokens = Tokens.padded([[5] * 9] * 6, config.pad)
+    logits, state = model.decode(tokens, model.encode(tokens))
+    cached = [part for layer in state.layers for side in (layer.target, layer.memory) for part in (side.k, side.v)]
+    numbers = sum(part.numel() for part in [*model.parameters(), *cached, logits[:, -1]])
+    assert decoding_memory(config, sentences=3, beam_size=2, length=9) == 4 * numbers

@@ -70,6 +70,9 @@ def test_rows_a_keep_the_amount_of_computation(row):
 def test_base_has_the_papers_numbers():
     model, training, search = BASE.model, BASE.training, BASE.search
     assert (model.N, model.d_model, model.d_ff, model.h, model.d_k, model.d_v) == (6, 512, 2048, 8, 64, 64)  # §3
+    kinds = (model.norm_order, model.norm, model.activation, model.positions, model.sharing)
+    assert kinds == ("post", "layer", "relu", "sinusoidal", "three-way")  # §3.1, §3.3, §3.5, §3.4
+    assert (model.attention_bias, model.output_bias) == (False, False)  # §3.2.2, §3.4: matrices alone
     assert (model.vocab_size, model.p_drop, training.eps_ls) == (37_000, 0.1, 0.1)  # §5.1, §5.4
     assert (training.beta_1, training.beta_2, training.eps, training.warmup_steps) == (0.9, 0.98, 1e-9, 4000)  # §5.3
     assert (training.steps, training.tokens_per_step) == (100_000, 25_000)  # §5.1, §5.2

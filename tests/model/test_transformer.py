@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.model.conftest import SOURCES, TARGETS, build
+from tests.model.conftest import SMALL, SOURCES, TARGETS, build
 from transduce.config import ModelConfig
 from transduce.errors import InputError
 from transduce.model import PADDING_SEGMENT, Tokens, Transformer
@@ -159,8 +159,8 @@ def test_tokens_move_to_a_device_whole():
 def test_a_target_starts_from_the_zero_vector():
     tokens = Tokens.packed([[[4, 5, 0], [6, 0]]], pad=9, width=7)
     assert tokens.shifted_right(9).ids.tolist() == [[9, 4, 5, 9, 6, 9, 9]]
-    embedding = build().target_embedding
-    assert (embedding(torch.tensor([embedding.pad])) == 0).all()
+    model = build()
+    assert (model.target_embedding(torch.tensor([model.config.pad])) == 0).all()
 
 
 def test_gradients_are_right():
@@ -223,6 +223,32 @@ def test_embeddings_have_unit_variance_and_logits_start_small():
     assert float(F.cross_entropy(logits.flatten(0, 1), ids.flatten())) == pytest.approx(math.log(2000) + 0.5, abs=0.3)
 
 
+def test_every_parameter_starts_as_stated():
+    torch.manual_seed(0)
+    free = {"sharing": "none", "positions": "learned", "output_bias": True, "attention_bias": True}
+    model = Transformer(ModelConfig(vocab_size=2000, N=1, d_model=128, d_ff=256, h=4, d_k=32, d_v=32, **free))
+    for embedding in (model.source_embedding.weight, model.target_embedding.weight, model.output_weight):
+        assert float(embedding.detach().var()) == pytest.approx(1 / 128, rel=0.05)
+        assert (embedding[model.config.pad] == 0).all()
+    assert float(model.source_positions.table.detach().var()) == pytest.approx(0.5, rel=0.05)  # of sines and cosines
+    xavier = math.sqrt(6 / (128 + 256))
+    assert float(model.encoder[0].feed_forward.w_1.weight.abs().max().detach()) == pytest.approx(xavier, rel=0.01)
+    biases = [weight for name, weight in model.named_parameters() if "bias" in name]
+    assert len(biases) == 1 + (4 + 2 + 2) + (8 + 2 + 3)  # output, encoder layer, decoder layer
+    assert all((bias == 0).all() for bias in biases)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_both_stacks_end_in_a_norm(norm_order, pair):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, norm_order=norm_order))
+    state = model.encode(pair[0])
+    for output in (state.memory, model.decode_hidden(pair[1], state)[0]):
+        assert torch.allclose(output.mean(-1), torch.tensor(0.0), atol=1e-5)
+        assert torch.allclose(output.var(-1, correction=0), torch.tensor(1.0), atol=1e-3)
+
+
 def test_embeddings_are_scaled_by_the_root_of_d_model():
     embedding = Embedding(11, 16)
     torch.nn.init.ones_(embedding.weight)
@@ -275,8 +301,10 @@ def test_tokens_that_the_model_cannot_take_are_refused(changes, source, target, 
         build(**changes)(Tokens.padded(source, 30), Tokens.padded(target, 30))
 
 
-def test_a_sequence_may_be_as_long_as_learned_positions():
-    build(positions="learned", max_positions=3)(Tokens.padded([[5] * 3], 30), Tokens.padded([[30] * 3], 30))
+@pytest.mark.parametrize(("positions", "length"), [("learned", 3), ("sinusoidal", 9), ("rotary", 9), ("none", 9)])
+def test_learned_positions_reach_to_their_last_row_and_the_others_on(positions, length):
+    model = build(positions=positions, max_positions=3)
+    assert model(*[Tokens.padded([[5] * length], 30)] * 2).shape == (1, length, 31)
 
 
 def test_empty_sequences_are_refused():
