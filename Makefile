@@ -42,7 +42,8 @@ format: .venv/dev.stamp
 	$(BIN)/ruff format .
 
 bench: .venv/dev.stamp
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench.train
+	$(BIN)/python -m bench.batches
 
 mutate: .venv/dev.stamp
 	$(BIN)/python tests/mutate.py

@@ -117,7 +117,7 @@ def peer(name: str, recipe: Recipe, batches: list[list[Pair]], device: torch.dev
 
     def step(i: int) -> None:
         buckets = steps[i % len(steps)]
-        count = sum(int((target != config.pad).sum()) for _, target in buckets) if i < len(steps) else 25_000
+        count = sum(int((target != config.pad).sum()) for _, target in buckets)
         for source, target in buckets:
             inputs = F.pad(target[:, :-1], (1, 0), value=config.pad)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
