@@ -109,6 +109,7 @@ def peer(name: str, recipe: Recipe, batches: list[list[Pair]], device: torch.dev
     model = model.to(device).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
     steps = [_buckets(pairs, config.pad, device) for pairs in batches]
+    counts = [sum(len(target) for _, target in pairs) for pairs in batches]
 
     def logits(source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         if isinstance(model, TorchTransformer):
@@ -117,7 +118,7 @@ def peer(name: str, recipe: Recipe, batches: list[list[Pair]], device: torch.dev
 
     def step(i: int) -> None:
         buckets = steps[i % len(steps)]
-        count = sum(int((target != config.pad).sum()) for _, target in buckets)
+        count = counts[i % len(steps)]
         for source, target in buckets:
             inputs = F.pad(target[:, :-1], (1, 0), value=config.pad)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
