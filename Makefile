@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check format bench mutate clean
+.PHONY: demo test test-slow battery check format bench mutate clean
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -16,13 +16,21 @@ BIN := .venv/bin
 	@touch $@
 
 demo: .venv/demo.stamp
-	$(BIN)/transduce describe tiny
+	$(BIN)/transduce data get phrases --out runs/demo-data
+	$(BIN)/transduce train runs/demo-data/recipe.toml --run runs/demo
+	@for text in "Sunday, September 16, 1984" "The price rose by 88.8% to £99,521.71." "42 hours and 25 minutes"; do \
+	  echo "$$text  ->  $$($(BIN)/transduce translate --model runs/demo "$$text")"; done
+	@echo 'Next: $(BIN)/transduce translate --model runs/demo "12 kilometers", open runs/demo/report.html,'
+	@echo 'or train on your own text: see README.md.'
 
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n 2
 
 test-slow: .venv/dev.stamp
 	$(BIN)/python -m pytest -m slow
+
+battery: .venv/dev.stamp
+	$(BIN)/python -m pytest -m battery
 
 check: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -34,7 +42,8 @@ format: .venv/dev.stamp
 	$(BIN)/ruff format .
 
 bench: .venv/dev.stamp
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench.train
+	$(BIN)/python -m bench.batches
 
 mutate: .venv/dev.stamp
 	$(BIN)/python tests/mutate.py

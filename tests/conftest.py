@@ -1,7 +1,12 @@
 """What all tests share."""
 
+import os
+
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: kernels are tested on the CPU too
 
 
 @pytest.fixture(autouse=True, scope="session")

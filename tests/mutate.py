@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 AT_A_TIME = 2
 # A fault takes a second and not five: its process is forked from one that has imported this, and has no plugins.
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["pytest", "torch", "torch.distributed.fsdp", "torch.nn.attention.flex_attention"])
+SERVER.set_forkserver_preload(["pytest", "torch", "torch.distributed.fsdp", "transformers"])
 OPTIONS = ["-x", "--assert=plain", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
 
 

@@ -1,6 +1,7 @@
 """The house rules that a reader cannot see at a glance."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "transduce"
@@ -11,6 +12,8 @@ ORDER = [
     {"config"},
     {"presets"},
     {"recipe"},
+    {"tensors"},
+    {"folder"},
     {"model", "data"},
     {"describe"},
     {"bundle", "checkpoint"},
@@ -52,3 +55,19 @@ def test_only_the_command_line_imports_its_library():
 
 def test_no_module_is_about_nothing():
     assert not [path for path in PACKAGE.rglob("*.py") if path.stem in {"utils", "helpers", "common", "misc"}]
+
+
+PICKLES = r"pickle\b|\bshelve\b|\bjoblib\b|\btorch\.(load|save)$|distributed\.checkpoint(?!\.state_dict)"
+
+
+def test_nothing_is_ever_pickled():
+    """A file that someone hands over can run no code: no pickle, torch.load or checkpoint files of torch."""
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = ast.unparse(node) if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute) else ""
+            if re.search(
+                r"pickle\b|\bshelve\b|\bjoblib\b|\btorch\.(load|save)$|distributed\.checkpoint(?!\.state_dict)", text
+            ):
+                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {text}")
+    assert wrong == []

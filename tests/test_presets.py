@@ -29,7 +29,15 @@ TABLE_3 = {
     "D-ls0.2": ({"eps_ls": 0.2}, None),
     "E-learned": ({"positions": "learned"}, None),
     "big": (
-        {"d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3, "steps": 300_000, "average_checkpoints": 20},
+        {
+            "d_model": 1024,
+            "d_ff": 4096,
+            "h": 16,
+            "p_drop": 0.3,
+            "steps": 300_000,
+            "average_checkpoints": 20,
+            "keep_checkpoints": 20,
+        },
         213,
     ),
 }

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import tyro
 from tyro.conf import Positional
 
-from transduce.errors import TransduceError
+from transduce.errors import DataError, InputError, TransduceError
 
 
 def describe(
@@ -39,20 +41,278 @@ def describe(
     print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"describe": describe}
+def train(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    run: Path | None = None,
+    store: Path | None = None,
+    start_from: Path | None = None,
+    until: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+) -> None:
+    """Train a model into a run folder, preparing its data first; the same command goes on with a run.
+
+    Example: transduce train en-de.toml training.steps=50000 --run runs/en-de
+
+    Under torchrun it trains on all processes together: torchrun --nproc-per-node 8 -m transduce train en-de.toml
+
+    Args:
+        recipe: A recipe file.
+        overrides: Settings to change, such as training.steps=50000.
+        run: The folder of the run; by default runs/ and the recipe's name.
+        store: The token store; by default next to the recipe.
+        start_from: A bundle whose weights to start from (fine-tuning).
+        until: Stop at a score, such as bleu=25.
+        device: What to train on; by default a GPU if there is one.
+    """
+    from transduce.training.command import train_from_recipe
+
+    if until is not None:
+        overrides = (*overrides, f"training.until={until}")
+    train_from_recipe(recipe, overrides, run=run, store=store, start_from=start_from, device=device)
+
+
+def watch(run: Positional[Path], *, once: bool = False) -> None:
+    """Show a training run in the terminal while it goes on: loss, BLEU, speed, time left.
+
+    Example: transduce watch runs/base
+
+    Args:
+        run: The folder that transduce train writes.
+        once: Print one frame and leave.
+    """
+    from transduce.training.watch import watch as show
+
+    show(run, once=once)
+
+
+def doctor(
+    corpus: Positional[tuple[str, ...]],
+    *,
+    test: tuple[str, ...] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
+    json: Path | None = None,
+    out: Path | None = None,
+    processes: int | None = None,
+) -> None:
+    """Say what is wrong with parallel text, and write a cleaned copy of it.
+
+    Example: transduce doctor train.en train.de --test test.en test.de --out cleaned
+
+    Args:
+        corpus: Parallel files two by two, containers (.tsv, .jsonl, .tmx, .parquet) or a recipe, then overrides such
+            as data.clean.max_words=100.
+        test: Files of validation and test sets, whose sentences may not be in the corpus.
+        source_language: Its code; by default what the files are named after.
+        target_language: Its code; by default what the files are named after.
+        json: A new file for the report as JSON.
+        out: A new folder for the cleaned corpus, with dropped.tsv beside it.
+        processes: How many work at once; by default one for each core, up to 8.
+    """
+    from rich.console import Console
+
+    from transduce.data.cleaned import refuse_existing, write_whole
+    from transduce.data.doctor import examine, from_arguments
+    from transduce.data.report import print_report, shown_progress
+
+    if json:
+        refuse_existing(json)
+    data, base = from_arguments(corpus, test, source_language, target_language)
+    with shown_progress(Console(stderr=True)) as progress:
+        workers = processes or min(os.cpu_count() or 1, 8)
+        report = examine(data, base, out=out, processes=workers, progress=progress)
+    print_report(report, Console())
+    if json:
+        write_whole(json, report.to_json())
+    if report.errors:
+        raise DataError("; ".join(report.errors))
+
+
+def prepare(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    out: Path | None = None,
+    workers: int = 0,
+) -> None:
+    """Make a recipe's token store: clean, learn the tokenizer, tokenise; goes on where it stopped.
+
+    Example: transduce prepare en-de.toml data.tokenizer.vocab_size=32000
+
+    Args:
+        recipe: A recipe file; the paths in it start from its folder.
+        overrides: Settings to change, such as data.max_tokens=256.
+        out: Where the store goes; en-de.toml makes en-de.store next to it.
+        workers: Processes at work; 0 for one for each core.
+    """
+    from transduce.data.prepare import default_store
+    from transduce.data.prepare import prepare as make
+    from transduce.data.summary import summary
+    from transduce.recipe import load_recipe
+
+    settings, folder = load_recipe(recipe, overrides), out or default_store(recipe)
+    say = functools.partial(print, file=sys.stderr, flush=True)
+    store = make(settings, Path(recipe).parent, folder, workers=workers, verify=True, say=say)
+    print(summary(store, settings))
+
+
+def data(
+    action: Positional[Literal["list", "get"]],
+    name: Positional[str] = "",
+    *,
+    out: Path | None = None,
+    mirror: Path | None = None,
+    source: str = "",
+    target: str = "",
+    pairs: int = 50_000,
+    seed: int = 1,
+    accept_changes: bool = False,
+) -> None:
+    """List the corpora known by name, or fetch one as text files with a recipe that trains on them.
+
+    Example: transduce data get multi30k-en-de --out multi30k
+
+    Args:
+        action: Show every corpus (list), or fetch one (get).
+        name: The corpus to fetch.
+        out: The folder for its files; by default data/NAME.
+        mirror: A folder that already holds the downloads; nothing is fetched from the network.
+        source: The language to translate from; by default en.
+        target: The language to translate to; by default the corpus's other one.
+        pairs: How many pairs of phrases to make.
+        seed: Which phrases to make.
+        accept_changes: Take a new edition of a file that differs from the one known so far.
+    """
+    from transduce.data.catalogue import listing
+    from transduce.data.get import get
+
+    if action == "list":
+        print(listing())
+        return
+    recipe = get(
+        name,
+        out or Path("data") / name,
+        languages=(source, target),
+        mirror=mirror,
+        pairs=pairs,
+        seed=seed,
+        accept_changes=accept_changes,
+    )
+    print(f"{name} is ready; next: transduce train {recipe}")
+
+
+def translate(
+    text: Positional[str | None] = None,
+    *,
+    model: Path | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto",
+    device: str | None = None,
+    precision: Literal["auto", "float32", "bf16", "fp16", "int8"] = "auto",
+    input: Path | None = None,
+    output: Path | None = None,
+    nbest: int = 1,
+    scores: bool = False,
+    alignments: bool = False,
+    errors: Literal["strict", "replace"] = "strict",
+    column: int | None = None,
+) -> None:
+    """Translate a text, or without one, standard input line for line.
+
+    Example: transduce translate --model runs/demo "in 98 weeks"
+
+    Args:
+        text: What to translate; it may have many sentences and markup.
+        model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package.
+        beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
+        alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
+        engine: What runs the model; auto takes the fastest that is there.
+        device: Such as cuda or cpu; by default a GPU where there is one.
+        precision: Of the numbers; auto takes int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
+        input: A file to translate line for line, in place of standard input.
+        output: A file to write, in place of standard output.
+        nbest: Write so many translations of each line, as JSON.
+        scores: Write scores and the confidence of every token, as JSON.
+        alignments: Write which source word each word comes from, as JSON.
+        errors: What to do with bytes that are not UTF-8: stop and name the line, or replace them.
+        column: Translate this column (from 1) of tab-separated values and keep the others.
+    """
+    from transduce.decoding.streams import Format, print_translation, translate_stream
+    from transduce.decoding.translator import Translator, adjusted
+
+    form = Format(column, errors, scores or alignments or nbest > 1, alignments)
+    if text is not None and (input or output or column):
+        raise InputError("a text was given, and --input, --output or --column too; give one or the other")
+    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha, n_best=nbest)
+    translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
+    if text is None:
+        translate_stream(translator, input, output, form)
+    else:
+        print_translation(translator, text, form)
+
+
+def score(
+    model: Positional[Path],
+    source: Positional[Path],
+    reference: Positional[Path],
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto",
+    device: str | None = None,
+    precision: Literal["auto", "float32", "bf16", "fp16", "int8"] = "auto",
+    ter: bool = False,
+    json: bool = False,
+) -> None:
+    """Translate a test set and compare with its references: BLEU and chrF, with signatures.
+
+    Example: transduce score runs/demo test.en test.de
+
+    Args:
+        model: A bundle, or the run that made it.
+        source: The sentences to translate, one a line.
+        reference: Their translations by people, one a line.
+        beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
+        alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
+        engine: What runs the model; auto takes the fastest that is there.
+        device: Such as cuda or cpu; by default a GPU where there is one.
+        precision: Of the numbers; auto takes int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
+        ter: Also the translation edit rate.
+        json: Print JSON in place of a table.
+    """
+    from transduce.decoding.translator import Translator, adjusted
+    from transduce.evaluation.test_set import print_scores, score_files
+
+    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
+    translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
+    print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "describe": describe,
+    "data": data,
+    "doctor": doctor,
+    "prepare": prepare,
+    "train": train,
+    "watch": watch,
+    "translate": translate,
+    "score": score,
+}
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit status. An error that a user caused is one line on stderr and status 2."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_overview())
-        return 0
-    if arguments[0] == "--version":
-        print(f"transduce {metadata.version('transduce')}")
-        return 0
     try:
-        command = _parse(arguments)
-        command()
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_overview())
+        elif arguments[0] == "--version":
+            print(f"transduce {metadata.version('transduce')}")
+        else:
+            command = _parse(arguments)
+            command()
     except TransduceError as error:
         print(f"transduce: {error}", file=sys.stderr)
         return 2

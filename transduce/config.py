@@ -13,7 +13,7 @@ from transduce.errors import ConfigError
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
-Kernel = Literal["auto", "written-out", "sdpa", "flex"]
+Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -76,8 +76,8 @@ class ModelConfig:
             'sharing = "three-way" needs one vocabulary: use "two-way" or "none"',
         )
         _refuse_unless(
-            self.kernel != "flex" or self.p_drop_attention == 0,
-            f'model.kernel "flex" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
+            self.kernel != "varlen" or self.p_drop_attention == 0,
+            f'model.kernel "varlen" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
             'use kernel = "auto" or "sdpa"',
         )
         _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")
@@ -114,12 +114,27 @@ class CorpusConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What `doctor` counts and `prepare` drops. A rule named in `off` neither counts nor drops."""
+    """What `doctor` counts and `prepare` drops: rules by name (`transduce.data.rules` lists them) and their bounds."""
 
-    off: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()  # rules that neither count nor drop
+    warn: tuple[str, ...] = ()  # rules that count but keep the pair
+    drop: tuple[str, ...] = ()  # rules that drop the pair although they only warn by default
+    min_letters: int = 1  # letters and digits of a side
     max_words: int = 250
-    max_ratio: float = 3.0  # longer side over shorter side, in words
+    max_characters: int = 5_000
+    max_ratio: float = 3.0  # longer side over shorter side, in words; three words more are always allowed
+    leak_words: int = 5  # from so many words on, one side equal to a test sentence is a leak; both sides always are
     language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
+
+    def __post_init__(self) -> None:
+        for name in ("min_letters", "max_words", "max_characters", "leak_words", "language_sample"):
+            value, least = getattr(self, name), int(name.startswith("max"))
+            _refuse_unless(value >= least, f"data.clean.{name} is {value}; it must be at least {least}")
+        _refuse_unless(self.max_ratio >= 1, f"data.clean.max_ratio is {self.max_ratio}; it must be at least 1")
+        _refuse_unless(
+            "wrong-language" not in self.drop or self.language_sample == 0,
+            "data.clean.drop names wrong-language, but only a sample of pairs is identified; set language_sample = 0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,13 +146,16 @@ class TokenizerConfig:
     joint: bool = True  # §5.1: one vocabulary for source and target
     character_coverage: float = 0.9995
     byte_fallback: bool = True
+    split_digits: bool = False  # every digit is a piece of its own: numbers are spelt, not memorised
     normalise_punctuation: bool = False
-    sampling: float = 0.0  # BPE-dropout (or unigram sampling) at training time; 0: off
+    sampling: float = 0.0  # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off
+    variants: int = 8  # with sampling: segmentations of each training pair in the store; an epoch takes the next
     training_sentences: int = 1_000_000  # sampled from the corpus
 
     def __post_init__(self) -> None:
         _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
+        _refuse_unless(self.variants >= 1, f"data.tokenizer.variants is {self.variants}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +168,13 @@ class DataConfig:
     validation: tuple[CorpusConfig, ...] = ()
     test: tuple[CorpusConfig, ...] = ()
     temperature: float = 1.0  # corpora are drawn in proportion to (weight x pairs)^(1/temperature)
+    max_tokens: int = 512  # training pairs with more on a side are dropped, and counted
     clean: CleanConfig = field(default_factory=CleanConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
         _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
+        _refuse_unless(self.max_tokens >= 2, f"data.max_tokens is {self.max_tokens}; it must be at least 2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,27 +194,107 @@ class TrainingConfig:
     schedule: Literal["paper", "stable-decay", "cosine"] = "paper"  # §5.3, Equation 3
     warmup_steps: int = 4_000
     learning_rate: float | None = None  # peak; None: the paper's, (d_model x warmup_steps)^-0.5
-    precision: Literal["auto", "float32", "bf16"] = "auto"
-    average_checkpoints: int = 5  # §6.1
+    precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 with float32 masters on a GPU that has it
+    micro_batches: int = 0  # parts of a step on each device; 0: as few as fit into memory
+    sharding: Literal["ddp", "fsdp"] = "ddp"  # over several devices: whole copies, or shards
+    recompute: bool = False  # activation checkpointing: less memory, a third more time
+    ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is kept; 0: off
+    report_every: int = 50  # steps
+    validate_every: int = 1_000
+    validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone
+    save_every: int = 1_000
+    keep_checkpoints: int = 5
+    average_checkpoints: int = 5  # §6.1: the last so many make the final model
+    patience: int = 0  # stop after so many validations without a better score; 0: never
+    until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tokens_per_step", "warmup_steps"):
+        for name in ("steps", "tokens_per_step", "warmup_steps", "report_every", "validate_every", "save_every"):
             value = getattr(self, name)
             _refuse_unless(value >= 1, f"training.{name} is {value}; it must be at least 1")
         _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
+        _refuse_unless(0 <= self.ema < 1, f"training.ema is {self.ema}; a decay lies in [0, 1)")
+        _refuse_unless(
+            1 <= self.average_checkpoints <= self.keep_checkpoints,
+            f"training.average_checkpoints is {self.average_checkpoints} and training.keep_checkpoints "
+            f"{self.keep_checkpoints}; only checkpoints that are kept can be averaged",
+        )
+        self.goal  # noqa: B018  refuses what cannot be read
+
+    @property
+    def goal(self) -> tuple[str, float] | None:
+        """The score to stop at, from `until`."""
+        if not self.until:
+            return None
+        name, _, value = self.until.partition("=")
+        try:
+            _refuse_unless(name in ("bleu", "chrf", "loss"), "")
+            return name, float(value)
+        except (ValueError, ConfigError):
+            message = f'training.until is {self.until!r}; expected "bleu=25", "chrf=55" or "loss=1.5"'
+            raise ConfigError(message) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """How a translation is looked for (§6.1)."""
+    """How a translation is looked for (§6.1). Lengths count tokens before the end-of-sentence."""
 
-    beam_size: int = 4
+    beam_size: int = 4  # 1: greedy
     alpha: float = 0.6  # length penalty: log P / ((5 + length) / 6)^alpha
     max_extra: int = 50  # output is at most this much longer than the input
+    patience: float = 1.0  # a search is over when patience x beam_size hypotheses have ended; inf: when none can win
+    n_best: int = 1  # hypotheses returned
+    min_length: int = 0
+    max_length: int | None = None  # None: only max_extra limits
+    no_repeat_ngram: int = 0  # no n-gram of this size stands twice in an output; 0: off
+    max_repeats: int = 0  # no block of tokens, of whatever size, stands more often than this in a row; 0: off
+    forbid_unk: bool = False
+    temperature: float = 0.0  # 0: beam search; above: n_best independent samples of P^(1/temperature)
+    top_k: int = 0  # sample from the k most probable tokens; 0: from all
+    top_p: float = 1.0  # sample from the fewest tokens that hold this much probability
+    seed: int = 1
 
     def __post_init__(self) -> None:
-        _refuse_unless(self.beam_size >= 1, f"search.beam_size is {self.beam_size}; it must be at least 1")
-        _refuse_unless(self.max_extra >= 0, f"search.max_extra is {self.max_extra}; it must be at least 0")
+        for name, minimum in (("beam_size", 1), ("n_best", 1), ("max_extra", 0), ("min_length", 0), ("max_length", 1)):
+            value = getattr(self, name)
+            _refuse_unless(
+                value is None or value >= minimum, f"search.{name} is {value}; it must be at least {minimum}"
+            )
+        for name in ("no_repeat_ngram", "max_repeats", "top_k", "seed"):
+            value = getattr(self, name)
+            _refuse_unless(value >= 0, f"search.{name} is {value}; it must be at least 0")
+        _refuse_unless(
+            0 <= self.alpha < float("inf"),
+            f"search.alpha is {self.alpha}; expected 0 (no length penalty) or more, such as the paper's 0.6",
+        )
+        _refuse_unless(
+            self.max_length is None or self.min_length <= self.max_length,
+            f"search.min_length is {self.min_length}, above search.max_length {self.max_length}; lower it",
+        )
+        _refuse_unless(
+            0 <= self.temperature < float("inf"),
+            f"search.temperature is {self.temperature}; expected 0 (beam search) or more, such as 1.0 (sampling)",
+        )
+        _refuse_unless(0 < self.top_p <= 1, f"search.top_p is {self.top_p}; a share of probability lies in (0, 1]")
+        _refuse_unless(
+            self.temperature > 0 or (self.top_k == 0 and self.top_p == 1),
+            "search.top_k and search.top_p are for sampling, but search.temperature is 0; set it to 1.0 to sample",
+        )
+        _refuse_unless(
+            self.temperature > 0 or self.n_best <= min(self.beam_size, self.patience * self.beam_size),
+            f"search.n_best is {self.n_best}, but a beam of {self.beam_size} with patience {self.patience} "
+            "may end with fewer hypotheses; raise search.beam_size",
+        )
+
+    @property
+    def width(self) -> int:
+        """Hypotheses that live side by side: the beam, or the samples."""
+        return self.n_best if self.temperature > 0 else self.beam_size
+
+    def limit(self, source_length: int) -> int:
+        """The most tokens that may stand before the end-of-sentence, for a source of so many."""
+        longest = source_length + self.max_extra
+        return max(self.min_length, longest if self.max_length is None else min(longest, self.max_length))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ def _train(**training: Any) -> Recipe:
 
 BIG = replace(
     _change(BASE, d_model=1024, d_ff=4096, h=16, p_drop=0.3),
-    training=TrainingConfig(steps=BIG_STEPS, average_checkpoints=20),
+    training=TrainingConfig(steps=BIG_STEPS, average_checkpoints=20, keep_checkpoints=20),
 )
 
 TABLE_3 = {

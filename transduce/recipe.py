@@ -28,7 +28,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     else:
         raise ConfigError(f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}")
     for override in overrides:
-        recipe = _override(recipe, override)
+        recipe = apply_override(recipe, override)
     return recipe
 
 
@@ -61,6 +61,21 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
     return replace(settings, **values)  # type: ignore[type-var]
 
 
+def apply_override(recipe: Recipe, override: str) -> Recipe:
+    """The recipe with one `section.setting=value` applied."""
+    name, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"{override!r} is not an override; expected section.setting=value, such as model.N=2")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word: training.schedule=cosine
+    tree: Any = value
+    for part in reversed(name.split(".")):
+        tree = {part: tree}
+    return update(recipe, tree)
+
+
 def to_toml(recipe: Recipe) -> str:
     """The recipe as a TOML file that `read_recipe` takes back unchanged."""
     return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
@@ -79,20 +94,6 @@ def _flat(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{where}{item.name}.")
         else:
             yield f"{where}{item.name}", value
-
-
-def _override(recipe: Recipe, override: str) -> Recipe:
-    name, equals, text = override.partition("=")
-    if not equals:
-        raise ConfigError(f"{override!r} is not an override; expected section.setting=value, such as model.N=2")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word: training.schedule=cosine
-    tree: Any = value
-    for part in reversed(name.split(".")):
-        tree = {part: tree}
-    return update(recipe, tree)
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:

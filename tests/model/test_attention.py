@@ -9,11 +9,9 @@ import torch
 
 from tests.model.conftest import build
 from transduce.config import ModelConfig
-from transduce.model import PADDING_SEGMENT, Tokens, attention, attention_weights, kernels
-from transduce.model.kernels import Places, attend, build_mask, choose
+from transduce.model import Tokens, attention, attention_weights, kernels
+from transduce.model.kernels import Places, build_mask, choose
 
-WITHOUT_COMPILING = pytest.mark.filterwarnings("ignore:flex_attention called without")
-KERNELS = ["written-out", "sdpa", pytest.param("flex", marks=WITHOUT_COMPILING)]
 PACKED = Tokens.packed([[[1] * 5, [1] * 3, [1] * 9], [[1] * 11, [1] * 2]], pad=30)
 PADDED = Tokens.padded([[1] * 5, [1] * 3, [1] * 17, [1] * 1], pad=30)
 
@@ -63,68 +61,45 @@ def test_a_neighbourhood_of_size_r_is_centred_on_the_query(r, reach):
     assert torch.equal(mask, distance <= reach)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("tokens", [PACKED, PADDED], ids=["packed", "padded"])
 @pytest.mark.parametrize(("causal", "r"), [(False, None), (True, None), (True, 4)])
-def test_every_kernel_equals_equation_1(kernel, tokens, causal, r):
+def test_sdpa_equals_equation_1(tokens, causal, r):
     places = Places(tokens.segments, tokens.positions)
     inputs = [heads(tokens.ids.size(0), tokens.ids.size(1), size, seed) for seed, size in enumerate((8, 8, 4))]
-    mask = build_mask(kernel, places, places, causal=causal, r=r)
-    allowed = build_mask("written-out", places, places, causal=causal, r=r).allowed
-    assert torch.allclose(attend(*inputs, mask), attention(*inputs, allowed))
-    if kernel == "flex":
-        return  # its gradient is for CUDA alone: tests/gpu
+    masks = [build_mask(kernel, places, places, causal=causal, r=r) for kernel in ("written-out", "sdpa")]
+    assert torch.allclose(masks[0].attend(*inputs), masks[1].attend(*inputs))
     for tensor in inputs:
         tensor.requires_grad_()
-    outputs = (attend(*inputs, mask), attention(*inputs, allowed))
-    gradients = [torch.autograd.grad(output.square().sum(), inputs) for output in outputs]
+    gradients = [torch.autograd.grad(mask.attend(*inputs).square().sum(), inputs) for mask in masks]
     for ours, expected in zip(*gradients, strict=True):
         assert torch.allclose(ours, expected)
 
 
-@pytest.mark.parametrize("start", [0, 256], ids=["whole", "chunk"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_blocks_of_the_flex_mask_hold_every_pair_that_may_attend(causal, start):
-    sentences = [[1] * n for n in (100, 60, 30, 128, 7, 7, 90)]
-    tokens = Tokens.packed([sentences, sentences[3:]], pad=30, width=500)
-    keys = Places(tokens.segments, tokens.positions)
-    queries = Places(tokens.segments[:, start:], tokens.positions[:, start:]) if start else keys
-    allowed = build_mask("written-out", queries, keys, causal=causal).allowed
-    blocks = build_mask("flex", queries, keys, causal=causal).allowed.to_dense()
-    allowed = allowed & (queries.segments != PADDING_SEGMENT)[:, None, :, None]
-    needed = torch.nn.functional.pad(allowed, (0, 12, 0, 12)).unflatten(2, (-1, 128)).unflatten(4, (-1, 128))
-    needed = needed.any(-1).any(3)
-    assert bool((blocks.bool() >= needed).all())
-    assert blocks.sum() < blocks.numel()  # and not simply all blocks
-    if causal and not start:
-        assert torch.equal(blocks, blocks.tril())
-
-
-@pytest.mark.parametrize("kernel", ["written-out", "sdpa", "flex"])
+@pytest.mark.parametrize("kernel", ["written-out", "sdpa"])
 def test_the_kernel_that_is_named_is_the_one_that_runs(kernel, monkeypatch):
     monkeypatch.setattr(kernels, "attention", lambda *_: "written-out")
-    monkeypatch.setattr(kernels, "flex_attention", lambda *_, **__: "flex")
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_: "sdpa")
     places = Places(PACKED.segments, PACKED.positions)
-    mask = build_mask(choose(ModelConfig(kernel=kernel), PACKED.ids, PACKED.ids), places, places, causal=True)
-    assert attend(*[heads(2, 17, 4, 0)] * 3, mask) == kernel
+    mask = build_mask(choose(ModelConfig(kernel=kernel), PACKED.ids), places, places, causal=True)
+    assert mask.attend(*[heads(2, 17, 4, 0)] * 3) == kernel
 
 
 @pytest.mark.parametrize(
-    ("cuda", "lengths", "settings", "expected"),
+    ("cuda", "length", "settings", "ascending", "expected"),
     [
-        (True, (128, 128), {}, "flex"),
-        (True, (127, 500), {}, "sdpa"),  # shorter than a block
-        (True, (500, 127), {}, "sdpa"),
-        (True, (128, 128), {"d_v": 48}, "sdpa"),  # a size that the fused kernel does not take
-        (True, (128, 128), {"d_k": 8}, "sdpa"),
-        (True, (128, 128), {"p_drop_attention": 0.1}, "sdpa"),
-        (False, (128, 128), {}, "sdpa"),
+        (True, 16, {}, True, "varlen"),
+        (True, 15, {}, True, "sdpa"),  # single steps
+        (True, 128, {"d_v": 48}, True, "sdpa"),  # sizes that the kernel does not take
+        (True, 128, {"d_k": 8}, True, "sdpa"),
+        (True, 128, {"d_v": 256}, True, "sdpa"),
+        (True, 128, {"p_drop_attention": 0.1}, True, "sdpa"),
+        (True, 128, {}, False, "sdpa"),  # a cache may hold padding between two chunks
+        (False, 128, {}, True, "sdpa"),
     ],
 )
-def test_flex_is_chosen_on_cuda_where_it_can_and_pays(cuda, lengths, settings, expected):
-    queries, keys = (SimpleNamespace(is_cuda=cuda, size=(1, length).__getitem__) for length in lengths)
-    assert choose(ModelConfig(**settings), queries, keys) == expected
+def test_varlen_is_chosen_on_cuda_where_it_can_and_pays(cuda, length, settings, ascending, expected):
+    queries = SimpleNamespace(is_cuda=cuda, size=(1, length).__getitem__)
+    assert choose(ModelConfig(**settings), queries, ascending=ascending) == expected
 
 
 def test_a_kernel_changes_nothing(pair):

@@ -57,3 +57,21 @@ def test_padding_keeps_the_zero_vector_while_the_rest_learns():
     after = model.target_embedding.weight.detach()
     assert (after[PAD] == 0).all()
     assert (after[:PAD] != before[:PAD]).any(-1).all()
+
+
+def test_the_fused_loss_is_the_plain_one_with_its_gradients():
+    pytest.importorskip("triton")
+    from transduce.training.fused_loss import ProjectedLoss
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device=device, requires_grad=True) for shape in ((2, 4, 16), (31, 16))]
+    labels = LABELS.to(device)
+    fused = ProjectedLoss.apply(*inputs, labels, 0.1)
+    expected = torch.stack(smoothed_loss(F.linear(*inputs), labels, 0.1))
+    assert torch.allclose(fused, expected, rtol=1e-4)
+    for ours, oracle in zip(
+        torch.autograd.grad(fused[0] / 7, inputs), torch.autograd.grad(expected[0] / 7, inputs), strict=True
+    ):
+        assert torch.allclose(ours, oracle, atol=1e-5)
+        assert (oracle != 0).any()

@@ -35,7 +35,7 @@ def take_steps(rank, folder):
         learner = Learner(build(), RECIPE.training.eps_ls)
         root = distribute(learner, learner.model, how, world)
         micro_batches = [batch(rows) for rows in SHARES[shares][rank]]
-        weights, result = steps(micro_batches, clipped(clip_norm), world=world, learner=root)
+        weights, result = steps(micro_batches, clipped(clip_norm), world=world, learner=root, total=16)
         full = {
             name.removeprefix("module."): weight.full_tensor() if how == "fsdp" else weight
             for name, weight in weights.items()

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
+from transduce.model.kernels import linear_relu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -32,7 +33,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """activation(xW_1 + b_1)W_2 + b_2, the inner part times xW_gate + b_gate where there is a gate."""
-        inner = self.activation(self.w_1(x))
+        inner = linear_relu(x, self.w_1) if self.activation is F.relu else self.activation(self.w_1(x))
         if self.w_gate is not None:
             inner = inner * self.w_gate(x)
         return self.w_2(self.dropout(inner))  # type: ignore[no-any-return]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
 from transduce.model.feed_forward import FeedForward
-from transduce.model.kernels import Mask
+from transduce.model.kernels import Mask, residual_norm
 from transduce.model.multi_head import KeyValues, MultiHeadAttention
 from transduce.model.norm import build_norm
 from transduce.model.positions import Rotation
@@ -21,7 +22,7 @@ class Residual(nn.Module):
         super().__init__()
         self.post = config.norm_order == "post"
         self.norm = build_norm(config)
-        self.dropout = nn.Dropout(config.p_drop)
+        self.p_drop = config.p_drop
 
     def before(self, x: Tensor) -> Tensor:
         """What the sub-layer sees."""
@@ -29,8 +30,8 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """The sum with the sub-layer's output."""
-        total = x + self.dropout(output)
-        return self.norm(total) if self.post else total  # type: ignore[no-any-return]
+        p_drop = self.p_drop if self.training else 0.0
+        return residual_norm(x, output, self.norm, p_drop) if self.post else x + F.dropout(output, p_drop)
 
 
 class EncoderLayer(nn.Module):
@@ -46,8 +47,8 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, mask: Mask, rotation: Rotation | None) -> Tensor:
         """(B, S, d_model) -> (B, S, d_model)."""
         seen = self.self_attention_residual.before(x)
-        keys_values = self.self_attention.keys_values(seen, rotation)
-        x = self.self_attention_residual.after(x, self.self_attention(seen, keys_values, mask, rotation))
+        q, keys_values = self.self_attention.queries_keys_values(seen, rotation)
+        x = self.self_attention_residual.after(x, self.self_attention(q, keys_values, mask))
         seen = self.feed_forward_residual.before(x)
         return self.feed_forward_residual.after(x, self.feed_forward(seen))
 
@@ -87,13 +88,14 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, LayerCache]:
         """(B, T, d_model), (B, S, d_model) -> (B, T, d_model) and the cache for what comes after T."""
         seen = self.self_attention_residual.before(x)
-        target = self.self_attention.keys_values(seen, rotation)
+        q, target = self.self_attention.queries_keys_values(seen, rotation)
         target = target if cache is None else cache.target.then(target)
-        x = self.self_attention_residual.after(x, self.self_attention(seen, target, target_mask, rotation))
+        x = self.self_attention_residual.after(x, self.self_attention(q, target, target_mask))
 
         seen = self.cross_attention_residual.before(x)
         source = self.cross_attention.keys_values(memory) if cache is None else cache.memory
-        x = self.cross_attention_residual.after(x, self.cross_attention(seen, source, memory_mask))
+        q = self.cross_attention.queries(seen)
+        x = self.cross_attention_residual.after(x, self.cross_attention(q, source, memory_mask))
 
         seen = self.feed_forward_residual.before(x)
         x = self.feed_forward_residual.after(x, self.feed_forward(seen))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
-from transduce.model.kernels import Mask, attend
+from transduce.model.kernels import Mask
 from transduce.model.positions import Rotation, rotate
 
 
@@ -34,7 +35,6 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.h = config.h
-        self.kernel = config.kernel
         self.p_drop = config.p_drop_attention
         bias = config.attention_bias
         self.w_q = nn.Linear(config.d_model, config.h * config.d_k, bias)
@@ -42,19 +42,32 @@ class MultiHeadAttention(nn.Module):
         self.w_v = nn.Linear(config.d_model, config.h * config.d_v, bias)
         self.w_o = nn.Linear(config.h * config.d_v, config.d_model, bias)
 
-    def keys_values(self, x: Tensor, rotation: Rotation | None = None) -> KeyValues:
-        """What may be attended to, projected once:  (B, K, d_model) -> (B, h, K, d_k), (B, h, K, d_v)."""
-        return KeyValues(rotate(self._heads(self.w_k(x)), rotation), self._heads(self.w_v(x)))
-
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
         """(B, Q, d_model) -> (B, h, Q, d_k)."""
         return rotate(self._heads(self.w_q(x)), rotation)
 
-    def forward(self, x: Tensor, keys_values: KeyValues, mask: Mask, rotation: Rotation | None = None) -> Tensor:
-        """Attend from x:  (B, Q, d_model) -> (B, Q, d_model)."""
+    def keys_values(self, x: Tensor, rotation: Rotation | None = None) -> KeyValues:
+        """What may be attended to, projected once:  (B, K, d_model) -> (B, h, K, d_k), (B, h, K, d_v)."""
+        k, v = self._together(x, self.w_k, self.w_v)
+        return KeyValues(rotate(k, rotation), v)
+
+    def queries_keys_values(self, x: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, KeyValues]:
+        """Both, for attention of x to itself."""
+        q, k, v = self._together(x, self.w_q, self.w_k, self.w_v)
+        return rotate(q, rotation), KeyValues(rotate(k, rotation), v)
+
+    def forward(self, q: Tensor, keys_values: KeyValues, mask: Mask) -> Tensor:
+        """Attend and join the heads:  (B, h, Q, d_k) -> (B, Q, d_model)."""
         p_drop = self.p_drop if self.training else 0.0
-        heads = attend(self.queries(x, rotation), keys_values.k, keys_values.v, mask, p_drop)  # (B, h, Q, d_v)
+        heads = mask.attend(q, keys_values.k, keys_values.v, p_drop)  # (B, h, Q, d_v)
         return self.w_o(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, Q, d_model)
+
+    def _together(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
+        """Several projections of x. On a GPU as one product: narrow ones leave it half idle."""
+        if not x.is_cuda or self.w_q.bias is not None:
+            return [self._heads(projection(x)) for projection in projections]
+        joined = F.linear(x, torch.cat([projection.weight for projection in projections]))
+        return [self._heads(part) for part in joined.split([p.out_features for p in projections], dim=-1)]
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.h, -1).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)

@@ -101,7 +101,7 @@ class Transformer(nn.Module):
         embedding = self.source_embedding or self.target_embedding
         self._check(source, embedding.weight.size(0))
         places = Places(source.segments, source.positions)
-        mask = build_mask(choose(self.config, source.ids, source.ids), places, places, causal=False, r=self.config.r)
+        mask = build_mask(choose(self.config, source.ids), places, places, causal=False, r=self.config.r)
         rotation = self.source_positions.rotation(source.positions)
         x = self.dropout(self.source_positions(embedding(source.ids), source.positions))
         for layer in self.encoder:
@@ -118,10 +118,9 @@ class Transformer(nn.Module):
         self._check(target, self.config.vocab_size)
         places = Places(target.segments, target.positions)
         keys = places if state.places is None else _join(state.places, places)
-        kernel = choose(self.config, places.segments, keys.segments)
+        kernel = choose(self.config, target.ids, ascending=state.places is None)
         target_mask = build_mask(kernel, places, keys, causal=True, r=self.config.r)
-        kernel = choose(self.config, places.segments, state.memory_places.segments)
-        memory_mask = build_mask(kernel, places, state.memory_places, causal=False)
+        memory_mask = build_mask(choose(self.config, target.ids), places, state.memory_places, causal=False)
         rotation = self.target_positions.rotation(target.positions)
         x = self.dropout(self.target_positions(self.target_embedding(target.ids), target.positions))
         caches = []

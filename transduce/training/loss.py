@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from transduce.model import Transformer
+
 
 def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor, Tensor]:
     """(the smoothed loss, the negative log-likelihood), each summed over the labels that are not padding.
@@ -23,3 +25,13 @@ def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor
     smoothed = log_total - (1 - eps_ls) * true - eps_ls / others * (classes.sum(dim=-1) - true)
     zero = torch.zeros((), device=logits.device)
     return torch.where(counts, smoothed, zero).sum(), torch.where(counts, log_total - true, zero).sum()
+
+
+def projected_loss(model: Transformer, hidden: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
+    """The two sums for the decoder's output (B, T, d_model), the product before the softmax included: (2,)."""
+    if hidden.is_cuda and model.output_bias is None and model.config.vocab_size <= 65_536:
+        from transduce.training.fused_loss import ProjectedLoss
+
+        fused: Tensor = ProjectedLoss.apply(hidden, model.output_weight, labels, eps_ls)
+        return fused
+    return torch.stack(smoothed_loss(model.logits(hidden), labels, eps_ls))

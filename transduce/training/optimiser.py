@@ -14,7 +14,7 @@ from transduce.config import TrainingConfig
 def build_optimisers(parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig) -> list[Optimizer]:
     """One optimiser for all parameters; with Muon two, since it takes only the matrices inside the layers.
 
-    The learning rate is a tensor that `set_learning_rate` fills, so that a captured CUDA graph sees each new value.
+    On a GPU Adam's learning rate is a tensor that `set_learning_rate` fills: a captured graph sees each new value.
     """
     named = list(parameters)
     matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
@@ -31,13 +31,15 @@ def _inside_a_layer(name: str) -> bool:
 
 def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer:
     kind = torch.optim.Adam if training.optimiser == "adam" else torch.optim.AdamW
+    on_gpu = parameters[0].is_cuda
     return kind(
         parameters,
-        lr=0.0,
+        lr=torch.zeros((), device=parameters[0].device) if on_gpu else 0.0,
         betas=(training.beta_1, training.beta_2),
         eps=training.eps,
         weight_decay=training.weight_decay,
         fused=True,
+        capturable=on_gpu,
     )
 
 

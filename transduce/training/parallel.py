@@ -57,13 +57,14 @@ def world(device: str | None = None) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World) -> nn.Module:
+def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World, *, bf16: bool = False) -> nn.Module:
     """The root module, whose forward computes the loss, spread over the ranks of the world."""
     if world.size == 1:
         return root
     if how == "ddp":
         return DistributedDataParallel(root, device_ids=[world.device.index] if world.device.type == "cuda" else None)
-    precision = MixedPrecisionPolicy()
+    # Shards are float32 masters; what is gathered for computation may be bf16, what is reduced is float32 again.
+    precision = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
     for layer in (*model.encoder, *model.decoder):
         fully_shard(layer, mp_policy=precision)
     fully_shard(root, mp_policy=precision)

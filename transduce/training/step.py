@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,24 +14,57 @@ from torch.optim import Optimizer
 
 from transduce.config import Recipe
 from transduce.model import Tokens, Transformer
-from transduce.training.loss import smoothed_loss
+from transduce.training.loss import projected_loss
 from transduce.training.optimiser import set_learning_rate
 from transduce.training.parallel import World, gradients_shared
 from transduce.training.schedule import learning_rate
 
+MicroBatch = tuple[Tokens, Tokens]  # source and target, both as they are: the learner shifts the target
+
 
 class Learner(nn.Module):
-    """The model and its loss as one module: the root for which FSDP gathers the shared matrix."""
+    """The model and its loss as one module: the root for which FSDP gathers the shared matrix.
 
-    def __init__(self, model: Transformer, eps_ls: float) -> None:
+    In bf16 the weights stay float32 masters; each forward pass works on a rounded copy of them.
+    """
+
+    def __init__(self, model: Transformer, eps_ls: float, *, bf16: bool = False) -> None:
         super().__init__()
         self.model = model
         self.eps_ls = eps_ls
+        self.bf16 = bf16
 
     def forward(self, source: Tokens, target: Tokens) -> Tensor:
         """(B, S), (B, T) -> the smoothed loss and the negative log-likelihood, summed: (2,)."""
-        logits = self.model(source, target.shifted_right(self.model.config.pad))
-        return torch.stack(smoothed_loss(logits, target.ids, self.eps_ls))
+        if not self.bf16:
+            return self._sums(source, target)
+        names, weights = zip(*self.named_parameters(), strict=True)
+        rounded = dict(zip(names, _Rounded.apply(*weights), strict=True))
+        with nn.utils.stateless._reparametrize_module(self, rounded):
+            return self._sums(source, target)
+
+    def _sums(self, source: Tokens, target: Tokens) -> Tensor:
+        state = self.model.encode(source)
+        hidden, _ = self.model.decode_hidden(target.shifted_right(self.model.config.pad), state)
+        return projected_loss(self.model, hidden, target.ids, self.eps_ls)
+
+
+class _Rounded(torch.autograd.Function):
+    """All weights as bf16 in a few launches, and their gradients back as float32."""
+
+    @staticmethod
+    def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_copied(weights, torch.bfloat16))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_copied(gradients, torch.float32))
+
+
+def _copied(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))
+    return copies
 
 
 @dataclass(frozen=True)
@@ -38,18 +72,18 @@ class StepResult:
     """What one step did, over all ranks. Tensors, so that a GPU need not be waited for."""
 
     sums: Tensor  # (2,): smoothed loss, negative log-likelihood
-    target_tokens: Tensor
+    target_tokens: int
     gradient_norm: Tensor
 
     @property
     def loss(self) -> float:
         """Per target token."""
-        return float(self.sums[0] / self.target_tokens)
+        return float(self.sums[0]) / self.target_tokens
 
     @property
     def perplexity(self) -> float:
         """Per target token, without smoothing."""
-        return math.exp(float(self.sums[1] / self.target_tokens))
+        return math.exp(min(float(self.sums[1]) / self.target_tokens, 700.0))
 
     @property
     def finite(self) -> bool:
@@ -60,40 +94,52 @@ class StepResult:
 def train_step(
     learner: nn.Module,
     optimisers: list[Optimizer],
-    micro_batches: Sequence[tuple[Tokens, Tokens]],
+    micro_batches: Sequence[MicroBatch],
+    target_tokens: int,
     recipe: Recipe,
     step: int,
     world: World,
 ) -> StepResult:
     """Step 1, 2, 3, ...: gradients of the micro-batches of this rank, shared by all, and one update.
 
-    A gradient that is not finite on any rank is not applied on any: the norm is the same number everywhere.
+    `target_tokens` counts those of all ranks. A gradient that is not finite on any rank is applied on none.
     """
-    training = recipe.training
-    pad = recipe.model.pad
-    counts = torch.stack([(target.ids != pad).sum() for _, target in micro_batches]).sum()
-    target_tokens = world.total(counts)
-    sums = torch.zeros(2, device=world.device)
-    for index, (source, target) in enumerate(micro_batches):
-        torch.manual_seed(dropout_seed(training.seed, step, world.rank, index))
-        with gradients_shared(learner, now=index == len(micro_batches) - 1):
-            part = learner(source, target)
-            # DDP and FSDP average over ranks; the gradient wanted is the sum over ranks by the global count.
-            (part[0] * (world.size / target_tokens)).backward()
-        sums += part.detach()
-    parameters = [weight for weight in learner.parameters() if weight.grad is not None]
-    norm = nn.utils.get_total_norm([weight.grad for weight in parameters])  # type: ignore[misc]
-    norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    if training.clip_norm > 0:
-        nn.utils.clip_grads_with_norm_(parameters, training.clip_norm, norm)
+    torch.manual_seed(dropout_seed(recipe.training.seed, step, world.rank))
     set_learning_rate(optimisers, learning_rate(recipe, step))
-    for optimiser in optimisers:
-        if torch.isfinite(norm):
-            optimiser.step()
-        optimiser.zero_grad()
+    # DDP and FSDP average over ranks; the gradient wanted is the sum over ranks by the global count.
+    scale = torch.tensor(world.size / target_tokens, device=world.device)
+    sums, norm = accumulate(learner, micro_batches, scale)
+    update(learner, optimisers, norm, recipe.training.clip_norm)
     return StepResult(world.total(sums), target_tokens, norm)
 
 
-def dropout_seed(seed: int, step: int, rank: int, micro_batch: int) -> int:
-    """Dropout is a function of these four numbers alone, so that a resumed run repeats it."""
-    return hash((seed, step, rank, micro_batch)) % 2**63  # a hash of integers does not vary between processes
+def accumulate(learner: nn.Module, micro_batches: Sequence[MicroBatch], scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the scaled loss of all micro-batches: its two sums on this rank, and the norm over all ranks."""
+    sums = torch.zeros(2, device=scale.device)
+    for index, (source, target) in enumerate(micro_batches):
+        with gradients_shared(learner, now=index == len(micro_batches) - 1):
+            part = learner(source, target)
+            (part[0] * scale).backward()
+        sums = sums + part.detach()
+    norm = nn.utils.get_total_norm([weight.grad for weight in learner.parameters() if weight.grad is not None])
+    return sums, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def update(learner: nn.Module, optimisers: list[Optimizer], norm: Tensor, clip_norm: float) -> None:
+    """Clip, and let the optimisers apply the gradient if it is finite: the norm is the same number on all ranks."""
+    if clip_norm > 0:
+        nn.utils.clip_grads_with_norm_(learner.parameters(), clip_norm, norm)
+    for optimiser in optimisers:
+        if norm.is_cuda and not isinstance(
+            optimiser, torch.optim.Muon
+        ):  # decided on the device: the host need not wait
+            optimiser.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+            optimiser.step()
+        elif torch.isfinite(norm):
+            optimiser.step()
+        optimiser.zero_grad()
+
+
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """Dropout is a function of these numbers alone, so that a resumed run repeats it."""
+    return hash((seed, step, rank)) % 2**63  # a hash of integers does not vary between processes

@@ -1,0 +1,1 @@
+"""Measurements, each beside what others do, in one run."""

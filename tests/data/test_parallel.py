@@ -1,0 +1,79 @@
+"""Work over several processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from transduce.data import parallel
+from transduce.data.parallel import progress, spread
+from transduce.errors import DataError
+
+
+def double(number):
+    return 2 * number
+
+
+def fail(number):
+    raise DataError(f"number {number} is bad")
+
+
+def die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_task_is_done_once(workers):
+    assert sorted(spread(double, range(10), workers)) == list(range(0, 20, 2))
+    assert list(spread(double, [], workers)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_mistake_found_by_a_worker_is_told(workers):
+    with pytest.raises(DataError, match="is bad"):
+        list(spread(fail, range(3), workers))
+
+
+def test_a_killed_worker_is_one_line():
+    with pytest.raises(DataError, match="a worker process was killed, most likely for lack of memory"):
+        list(spread(die, range(3), 2))
+
+
+def write_own_number(folder):
+    (folder / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def test_no_worker_outlives_a_killed_parent(tmp_path):
+    program = (
+        "from pathlib import Path; from tests.data.test_parallel import *\n"
+        f"if __name__ == '__main__': list(spread(write_own_number, [Path({str(tmp_path)!r})] * 2, 2))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as parent:
+        while len(list(tmp_path.iterdir())) < 2:
+            assert parent.poll() is None
+            time.sleep(0.01)
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while any(_lives(int(path.name)) for path in tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _lives(number):
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes() != b""  # empty once it has ended
+    except FileNotFoundError:
+        return False
+
+
+def test_without_a_terminal_progress_is_lines(capsys, monkeypatch):
+    monkeypatch.setattr(parallel, "_SECONDS", -1)
+    with progress("tokenising", 3000) as advance:
+        advance(1000)
+        advance(500)
+    assert capsys.readouterr().err.splitlines() == ["tokenising: 1,000 of 3,000", "tokenising: 1,500 of 3,000"]

@@ -1,0 +1,118 @@
+"""`transduce translate`: line for line, from anywhere to anywhere."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from transduce.cli import run
+from transduce.decoding.streams import Format, read_lines
+from transduce.errors import InputError
+
+
+@pytest.fixture
+def translate(bundle, monkeypatch, capsysbinary):
+    """Run the command on bytes of standard input: exit status, output, messages."""
+
+    def command(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = run(["translate", "--model", str(bundle.path), "--device", "cpu", "--beam", "1", *arguments])
+        captured = capsysbinary.readouterr()
+        return status, captured.out, captured.err.decode()
+
+    return command
+
+
+def test_a_text_is_translated(translate):
+    status, out, err = translate("in 98 weeks")
+    assert (status, err) == (0, "")
+    assert out.endswith(b"\n")
+    assert len(out) > 1
+
+
+def test_standard_input_is_translated_line_for_line(translate):
+    lines = b"\xef\xbb\xbfin 98 weeks\r\n\n  \n3:48 PM\nin 98 weeks"
+    status, out, err = translate(stdin=lines)
+    assert (status, err) == (0, "")
+    translated = out.decode().split("\n")
+    assert len(translated) == 6
+    assert translated[0] == translated[4]
+    assert translated[1:3] == ["", "  "]
+    assert translated[0] + "\n" == translate("in 98 weeks")[1].decode()
+
+
+def test_files_go_in_and_out(translate, tmp_path):
+    (tmp_path / "in.txt").write_text("in 98 weeks\n3:48 PM\n")
+    source, target = str(tmp_path / "in.txt"), str(tmp_path / "out.txt")
+    assert translate("--input", source, "--output", target) == (0, b"", "")
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 2
+    status, _, err = translate("--input", source, "--output", source)
+    assert status == 2
+    assert "is both input and output" in err
+    status, _, err = translate("--input", str(tmp_path / "none.txt"))
+    assert status == 2
+    assert "none.txt cannot be read: No such file" in err
+
+
+def test_bytes_that_are_not_utf8_name_their_line(translate):
+    status, out, err = translate(stdin=b"in 98 weeks\nin \xff98 weeks\n")
+    assert status == 2
+    assert err == ("transduce: stdin:2 is not UTF-8 (byte 0xff at 4); convert it, or go on with --errors replace\n")
+    status, out, err = translate("--errors", "replace", stdin=b"in 98 weeks\nin \xff98 weeks\n")
+    assert (status, out.count(b"\n"), err) == (0, 2, "")
+
+
+def test_lines_end_at_newlines_alone():
+    lines = list(read_lines(io.BytesIO("a\u2028b\x0cc\rd\ne".encode()), None, "strict"))
+    assert lines == ["a\u2028b\x0cc\rd", "e"]
+
+
+def test_details_come_as_one_json_object_a_line(translate):
+    status, out, _ = translate("--beam", "4", "--nbest", "2", "--alignments", stdin=b"in 98 weeks\n\n")
+    assert status == 0
+    first, second = map(json.loads, out.decode().splitlines())
+    assert len(first["n_best"]) == 2
+    assert first["n_best"][0]["text"] == first["text"]
+    assert first["sentences"][0]["alignment"]
+    assert first["sentences"][0]["tokens"][-1][0] == "</s>"
+    assert (second["text"], second["sentences"]) == ("", [])
+    assert "alignment" not in json.loads(translate("--scores", "in 98 weeks")[1])["sentences"][0]
+
+
+def test_a_column_is_translated_and_the_others_kept(translate):
+    status, out, _ = translate("--column", "2", stdin=b"1\tin 98 weeks\tx\n2\t\ty\n")
+    rows = [line.split("\t") for line in out.decode().splitlines()]
+    assert status == 0
+    assert [(row[0], row[2]) for row in rows] == [("1", "x"), ("2", "y")]
+    assert rows[0][1] != "in 98 weeks"
+    status, _, err = translate("--column", "3", stdin=b"1\ta\tb\n1\ta\n")
+    assert status == 2
+    assert "line 2 has 2 columns; expected at least 3" in err
+
+
+def test_a_line_that_was_cut_is_named(translate):
+    status, out, err = translate(stdin=b"in 98 weeks\n" + b"one, " * 300 + b"\n")
+    assert (status, out.count(b"\n")) == (0, 2)
+    assert err.startswith('transduce: line 2: the sentence "one, one,')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nbest", "3", "text"], "search.n_best is 3, but a beam of 1"),
+        (["--input", "x", "text"], "give one or the other"),
+        (["--column", "0"], "columns count from 1"),
+        (["--model", "/nowhere", "text"], "/nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(translate, arguments, message):
+    status, out, err = translate(*arguments)
+    assert (status, out) == (2, b"")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_json_and_columns_exclude_each_other():
+    with pytest.raises(InputError, match="takes its place in the row"):
+        Format(column=1, json=True)

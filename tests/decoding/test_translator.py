@@ -1,0 +1,201 @@
+"""Text in, text out: whatever the text, nothing is lost, reordered or read ahead of need."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import transduce
+from transduce.config import SearchConfig
+from transduce.data.tokenizer import EOS
+from transduce.decoding import translator as translators
+from transduce.decoding.alignment import word_links
+from transduce.decoding.hypothesis import Hypothesis
+from transduce.decoding.placement import words
+from transduce.decoding.translator import Translator, adjusted
+from transduce.errors import BundleError, ConfigError, InputError
+
+
+class Echo:
+    """An engine that translates every sentence into itself: what the translator does around it then shows."""
+
+    def __init__(self):
+        self.calls = []
+
+    def search(self, sources, config, *, prefixes=(), token_scores=True):
+        self.calls.append(len(sources))
+        assert all(source[-1] == EOS for source in sources)
+        return [[Hypothesis(list(source[:-1]), -1.0, -1.0, [-0.1] * len(source))] for source in sources]
+
+
+@pytest.fixture
+def echo(bundle):
+    translator = Translator(bundle, engine="torch", device="cpu")
+    translator.engine = Echo()
+    translator._links = lambda *_: ()
+    return translator
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return Translator(bundle, engine="torch", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\n\n  \n",
+        "in 98 weeks",
+        "First. Second!\n\nThird?  Fourth.\t\n",
+        "...",
+        "\u2014 *** \u2014",
+        "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 and \U0001f1e9\U0001f1ea",
+        "\u05e9\u05dc\u05d5\u05dd. \u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644.",
+        "We <b>meet</b> {name} at https://example.org/x?a=1 for %1$s.",
+        "line separator\u2028and\x00zero, \u2581 too",
+        "x" * 5000,
+    ],
+)
+def test_an_engine_that_echoes_gives_the_text_back(echo, text):
+    assert echo.translate(text).text == text
+
+
+@pytest.mark.parametrize("size", [100_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+def test_a_huge_line_is_translated_whole(echo, size):
+    sentence = "We need 96.2 meters, " * 60 + "and more. "  # longer than the model takes
+    line = sentence * (size // len(sentence) // 2) + "We need 96.2 meters. " * (size // 42)
+    assert len(line) > 0.98 * size
+    assert echo.translate(line).text == line
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_the_result_says_so(echo):
+    sentence = "one, " * 400 + "two."
+    translation = echo.translate(f"Short. {sentence}")
+    assert translation.text == f"Short. {sentence}"
+    assert len(translation.notices) == 1
+    assert "was split into" in translation.notices[0]
+    assert echo.translate("Short.").notices == ()
+    limit = echo.recipe.data.max_tokens
+    assert all(len(echo.tokenizers[0].encode(one.source)) <= limit for one in translation.sentences)
+
+
+def test_several_texts_keep_their_order_and_their_empty_ones(echo):
+    texts = ["One day. Two days.", "", "a", "\n", "d"]
+    assert [one.text for one in echo.translate(texts)] == texts
+    assert echo.translate([]) == []
+    assert echo.engine.calls == [4]
+
+
+def test_a_stream_is_read_as_it_is_needed(echo):
+    read = []
+    lines = (read.append(number) or f"line {number}" for number in range(100_000))
+    stream = echo.translate_lines(lines)
+    assert [next(stream).text for _ in range(3)] == ["line 0", "line 1", "line 2"]
+    assert len(read) == translators.FIRST_CHUNK
+    for _ in range(5000):
+        next(stream)
+    assert len(read) < 5000 + 2 * translators.LAST_CHUNK
+    assert max(echo.engine.calls) == translators.LAST_CHUNK
+
+
+def test_what_is_not_text_is_refused(echo):
+    with pytest.raises(InputError, match="text 2 is a int; expected a string"):
+        echo.translate(["a", 3])
+    with pytest.raises(InputError, match="unpaired surrogate"):
+        echo.translate("a \ud800 b")
+
+
+def test_hypotheses_come_best_first_with_scores_and_confidences(bundle, sentences):
+    search = SearchConfig(n_best=3, max_extra=10)
+    translator = Translator(bundle, engine="torch", device="cpu", search=search)
+    one = translator.translate(f"{sentences[0]}\n{sentences[1]}", confidences=True)
+    assert len(one.n_best) == 3
+    assert one.n_best[0] == (one.text, one.score)
+    scores = [score for _, score in one.n_best]
+    assert scores == sorted(scores, reverse=True)
+    for sentence in one.sentences:
+        assert sentence.tokens[-1].text == "</s>"
+        assert all(0 < token.confidence <= 1 for token in sentence.tokens)
+        assert (
+            min(t.confidence for t in sentence.tokens)
+            <= sentence.confidence
+            <= max(t.confidence for t in sentence.tokens)
+        )
+
+
+def test_a_model_in_memory_translates_as_its_bundle(bundle, translator, sentences):
+    model = translator._model
+    mine = Translator.from_model(model, *translator.tokenizers, bundle.recipe)
+    assert mine.translate(sentences[:5]) == translator.translate(sentences[:5])
+
+
+def test_every_word_of_a_translation_may_link_to_words_of_the_source(translator, sentences):
+    for sentence in translator.translate(sentences[:10], alignments=True):
+        for part in sentence.sentences:
+            sources, targets = len(words(part.source)), len(words(part.text))
+            assert part.alignment is not None
+            assert all(0 <= a < sources and 0 <= b < targets for a, b in part.alignment)
+
+
+def test_attention_links_the_words_that_it_looks_at(translator, monkeypatch):
+    """With attention along the diagonal of tokens, words link in order, though they have several tokens."""
+    source = "twelve thousand and\u00e9, \u4e2d\u56fd 7."
+    tokenizer = translator.tokenizers[0]
+    ids = tokenizer.encode(source)[:-1]
+    monkeypatch.setattr("transduce.decoding.alignment.token_links", lambda *_: list(range(len(ids) + 1)))
+    links = word_links(translator._model, translator.tokenizers, source, source, ids)
+    assert links == tuple((n, n) for n in range(len(words(source))))
+
+
+def test_markup_survives(translator):
+    text = 'The <a href="x">train</a> leaves at {time}.'
+    translated = translator.translate(text).text
+    for kept in ('<a href="x">', "</a>", "{time}"):
+        assert translated.count(kept) == 1
+
+
+def test_learned_positions_are_never_run_over(bundle):
+    recipe = replace(bundle.recipe, model=replace(bundle.recipe.model, positions="learned", max_positions=30))
+    from transduce.model import Transformer
+
+    tokenizer = Translator(bundle, engine="torch", device="cpu").tokenizers[0]
+    translator = Translator.from_model(Transformer(recipe.model), tokenizer, tokenizer, recipe)
+    assert translator.translate("eleven thousand " * 60).notices
+
+
+def test_settings_change_where_they_are_given():
+    assert adjusted(SearchConfig(), beam_size=2, alpha=None) == SearchConfig(beam_size=2)
+    with pytest.raises(ConfigError, match=r"raise search\.beam_size"):
+        adjusted(SearchConfig(), beam_size=1, n_best=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "tensorflow"}, "engine is 'tensorflow'"),
+        ({"precision": "int4"}, "precision 'int4'"),
+        ({"engine": "torch", "precision": "int8"}, "the engine torch has not"),
+        ({"engine": "ctranslate2", "precision": "bf16"}, "has int8 and float32"),
+        ({"engine": "torch", "device": "gpu"}, "device is 'gpu'"),
+    ],
+)
+def test_what_cannot_run_is_refused(bundle, options, message):
+    with pytest.raises(ConfigError, match=message):
+        Translator(bundle, **options)
+
+
+def test_a_folder_that_is_no_bundle_is_refused(tmp_path):
+    with pytest.raises(BundleError):
+        Translator(tmp_path)
+
+
+def test_importing_the_package_is_light():
+    code = (
+        "import sys, transduce; assert not {'torch', 'sentencepiece', 'numpy'} & {*sys.modules}; transduce.Translator"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError):
+        transduce.nothing  # noqa: B018

@@ -1,0 +1,129 @@
+"""The Triton kernels equal the plain formulas and their gradients; without a GPU, Triton's interpreter runs them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from transduce.config import ModelConfig
+from transduce.errors import ConfigError
+from transduce.model import Tokens
+from transduce.model.kernels import Places, build_mask
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+LENGTHS = [28, 3, 70, 5, 1]
+PACKED = Tokens.packed([[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::-1]]], pad=9, width=130)
+OTHER = Tokens.packed([[[1] * (n + 2) for n in LENGTHS], [[1] * (n + 1) for n in LENGTHS[::-1]]], pad=9, width=140)
+PADDED = Tokens.padded([[1] * n for n in LENGTHS], pad=9)
+
+
+def assert_close(ours, expected):
+    assert torch.allclose(ours, expected, atol=1e-5, rtol=1e-4), (ours - expected).abs().max()
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal", "r"),
+    [
+        (PACKED, PACKED, False, None),
+        (PACKED, PACKED, True, None),
+        (PACKED, PACKED, True, 8),
+        (OTHER, PACKED, False, None),
+        (PADDED, PADDED, True, None),
+    ],
+    ids=["packed", "packed causal", "packed causal neighbourhood", "packed cross", "padded causal"],
+)
+def test_varlen_attention_is_equation_1(queries, keys, causal, r):
+    queries, keys = queries.to(DEVICE), keys.to(DEVICE)
+    generator = torch.Generator(DEVICE).manual_seed(0)
+
+    def heads(tokens, size):
+        shape = (tokens.ids.size(0), tokens.ids.size(1), 2, size)
+        return torch.randn(shape, generator=generator, device=DEVICE).transpose(1, 2).requires_grad_()
+
+    inputs = heads(queries, 16), heads(keys, 16), heads(keys, 32)
+    places = Places(queries.segments, queries.positions), Places(keys.segments, keys.positions)
+    output, expected = (
+        build_mask(kernel, *places, causal=causal, r=r).attend(*inputs) for kernel in ("varlen", "written-out")
+    )
+    real = (queries.segments != 2**31 - 1)[:, None, :, None]
+    assert_close(output * real, expected * real)
+    gradient = torch.randn(output.shape, generator=generator, device=DEVICE) * real
+    for ours, oracle in zip(
+        torch.autograd.grad(output, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
+    ):
+        assert_close(ours, oracle)
+
+
+def test_varlen_attention_gives_padding_nothing_where_nobody_shares_its_segment():
+    source, target = (Tokens.padded([[1] * 5], 9).to(DEVICE), Tokens.packed([[[1] * 3]], 9, width=5).to(DEVICE))
+    places = [Places(tokens.segments, tokens.positions) for tokens in (target, source)]
+    inputs = [torch.randn(1, 1, 5, 16, device=DEVICE, requires_grad=True) for _ in range(3)]
+    output = build_mask("varlen", *places, causal=False).attend(*inputs)
+    assert (output[:, :, 3:] == 0).all()
+    for gradient in torch.autograd.grad(output.sum(), inputs):
+        assert torch.isfinite(gradient).all()
+
+
+def test_varlen_attention_refuses_dropout():
+    places = Places(PACKED.segments, PACKED.positions)
+    with pytest.raises(ConfigError, match="no attention dropout"):
+        build_mask("varlen", places, places, causal=False).attend(*[torch.zeros(2, 1, 130, 16)] * 3, p_drop=0.1)
+
+
+@pytest.mark.parametrize(("size", "p_drop"), [(24, 0.0), (24, 0.3), (64, 0.1)])
+def test_the_fused_residual_is_dropout_then_sum_then_norm(size, p_drop):
+    from transduce.model.fused import ResidualNorm
+
+    torch.manual_seed(0)
+    x, output = torch.randn(2, 3, 37, size, device=DEVICE).unbind(0)
+    weight, bias = torch.randn(2, size, device=DEVICE).unbind(0)
+    inputs = [tensor.clone().requires_grad_() for tensor in (x, output, weight, bias)]
+    seed = torch.tensor(123_456_789_012_345, device=DEVICE)
+    fused = ResidualNorm.apply(*inputs, seed, p_drop, 1e-5)
+    plain = [torch.zeros_like(x), torch.ones_like(x), torch.ones_like(weight), torch.zeros_like(bias)]
+    kept = (ResidualNorm.apply(*plain, seed, p_drop, 1e-5) > 0).float() if p_drop else torch.ones_like(x)
+    expected = F.layer_norm(inputs[0] + inputs[1] * kept / (1 - p_drop), (size,), inputs[2], inputs[3])
+    assert_close(fused, expected)
+    gradient = torch.randn_like(fused)
+    for ours, oracle in zip(
+        torch.autograd.grad(fused, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
+    ):
+        assert_close(ours, oracle)
+
+
+def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place():
+    from transduce.model.fused import ResidualNorm
+
+    ones, zeros = torch.ones(1, 400, 64, device=DEVICE), torch.zeros(1, 400, 64, device=DEVICE)
+
+    def kept(seed):
+        norm = (torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE))
+        return ResidualNorm.apply(zeros, ones, *norm, torch.tensor(seed, device=DEVICE), 0.3, 1e-5) > 0
+
+    first, other, high = kept(1), kept(2), kept(1 + 2**40)
+    for mask in (first, other, high):
+        assert float(mask.float().mean()) == pytest.approx(0.7, abs=0.02)
+        assert float(mask.float().mean(1).std()) < 0.05  # no column is favoured
+    assert torch.equal(first, kept(1))
+    for mask in (other, high):  # independent: agree by chance alone
+        assert float((first == mask).float().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
+
+
+def test_the_fused_feed_forward_half_is_relu_of_the_product():
+    from transduce.model.fused import LinearRelu
+
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device=DEVICE, requires_grad=True) for shape in ((2, 30, 16), (40, 16), (40,))]
+    fused, expected = LinearRelu.apply(*inputs), F.relu(F.linear(*inputs))
+    assert_close(fused, expected)
+    gradient = torch.randn_like(fused)
+    for ours, oracle in zip(
+        torch.autograd.grad(fused, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
+    ):
+        assert_close(ours, oracle)
+
+
+def test_attention_dropout_and_the_varlen_kernel_exclude_each_other():
+    with pytest.raises(ConfigError):
+        ModelConfig(kernel="varlen", p_drop_attention=0.1)

@@ -1,0 +1,60 @@
+"""The README's commands run as they stand there, on a small corpus and a small model."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from transduce.cli import run
+from transduce.data.phrases import phrases
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SMALL = """
+[data.tokenizer]
+vocab_size = 600
+[data.clean]
+off = ["numbers", "length-ratio", "wrong-language"]
+[training]
+steps = 4
+tokens_per_step = 800
+validation_sentences = 4
+"""
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for split, pairs in phrases("en", "de", pairs=1_200, seed=1).items():
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
+    (recipe,) = blocks("toml")
+    (tmp_path / "en-de.toml").write_text(recipe.replace('preset = "base"', 'preset = "tiny"') + SMALL, encoding="utf-8")
+
+
+def test_every_command_of_the_readme_runs(corpus, capsys):
+    lines = [line.partition("#")[0] for line in "".join(blocks("sh")).splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("transduce ")]
+    assert [command[1] for command in commands] == ["doctor", "train", "watch", "translate", "score"]
+    for command in commands:
+        extra = ["--once"] if command[1] == "watch" else []
+        assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
+    assert "BLEU" in capsys.readouterr().out
+
+
+def test_the_readme_shows_the_commands_that_the_makefile_has():
+    targets = re.findall(r"^make (\w+)", "".join(blocks("sh")), flags=re.MULTILINE)
+    assert targets == ["demo", "test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_every_link_of_the_readme_leads_to_a_file():
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / link).is_file(), link

@@ -1,0 +1,199 @@
+"""A trained model as one folder with everything: recipe, tokenizer, weights, scores, provenance, card, manifest.
+
+The pieces are checked against each other when they are saved and against the manifest when they are loaded, so a
+vocabulary that does not fit the weights cannot happen. Text normalisation is part of the tokenizer's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce.config import ModelConfig, Recipe
+from transduce.errors import BundleError, ConfigError
+from transduce.folder import MANIFEST, Kind, standing, verify_folder, write_folder
+from transduce.recipe import read_recipe, to_toml
+from transduce.tensors import Precision, pack, unpack
+
+if TYPE_CHECKING:  # a bundle's config and tokenizer are read without waiting for torch
+    import torch
+    from torch import Tensor
+
+BUNDLE = Kind(name="bundle", version=1, error=BundleError, remedy="copy it again, or train with: transduce train")
+CONFIG, WEIGHTS, SCORES, PROVENANCE, CARD = (
+    "config.toml",
+    "model.safetensors",
+    "scores.json",
+    "provenance.json",
+    "README.md",
+)
+TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})  # for both languages, or for each
+SHIPPED = Path(__file__).with_name("bundles")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle. The weights stay on disk until they are asked for."""
+
+    path: Path
+    recipe: Recipe
+    tokenizer_files: dict[str, bytes]
+    scores: dict[str, Any]
+    provenance: dict[str, Any]
+    fingerprint: str  # of everything in it: two bundles with the same one translate alike
+
+    def weights(self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """The weights by parameter name, memory-mapped where nothing has to be converted; float32 unless told."""
+        import torch
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            stored = load_file(self.path / WEIGHTS, device=str(device))
+        except (OSError, SafetensorError) as error:
+            raise BundleError(f"{self.path / WEIGHTS} cannot be read ({error}); {BUNDLE.remedy}") from None
+        return unpack(stored, dtype or torch.float32)
+
+
+def save_bundle(
+    path: str | Path,
+    recipe: Recipe,
+    weights: Mapping[str, Tensor],
+    tokenizer_files: Mapping[str, bytes],
+    scores: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    *,
+    precision: Precision = "float32",
+    replace: bool = False,
+) -> Path:
+    """Write a bundle, whole or not at all; with `replace`, in place of the bundle that stands there.
+
+    Args:
+        path: The folder to make.
+        recipe: Everything the run was told.
+        weights: The model's state by parameter name.
+        tokenizer_files: `tokenizer.model`, or `source.model` and `target.model`; other files are kept as they are.
+        scores: What was measured: a name and a value each.
+        provenance: Where the model comes from: fingerprint of the data, steps, commit, hardware.
+        precision: Of the stored weights; int8 has a scale for each row of a matrix.
+        replace: Whether an earlier bundle may make way, as a run's `best` does.
+    """
+    path = Path(path)
+    _check_vocabulary(path, recipe.model, tokenizer_files)
+    _check_weights(path, recipe.model, weights)
+    parameters = sum(tensor.numel() for tensor in weights.values())
+    files = {
+        CONFIG: to_toml(recipe).encode(),
+        SCORES: _json(scores),
+        PROVENANCE: _json(provenance),
+        CARD: _card(recipe, scores, provenance, parameters, precision).encode(),
+    }
+    if clash := {*tokenizer_files} & {*files, WEIGHTS, MANIFEST}:
+        raise BundleError(f"a tokenizer file is called {clash.pop()}, as a file of the bundle is; rename it")
+    return write_folder(path, BUNDLE, {**files, **tokenizer_files, WEIGHTS: pack(weights, precision)}, replace=replace)
+
+
+def load_bundle(path: str | Path) -> Bundle:
+    """Verify every file of a bundle and read all but the weights."""
+    path = standing(Path(path))
+    digests = verify_folder(path, BUNDLE)
+    own = {CONFIG, SCORES, PROVENANCE, CARD, WEIGHTS}
+    if missing := own - {*digests}:
+        raise BundleError(f"{path / MANIFEST} names no file {min(missing)}; {BUNDLE.remedy}")
+    try:
+        recipe = read_recipe(path / CONFIG)
+    except ConfigError as error:
+        raise BundleError(f"{path / CONFIG} does not fit this transduce ({error}); try the one that wrote it") from None
+    tokenizer_files = {name: (path / name).read_bytes() for name in digests if name not in own}
+    _check_vocabulary(path, recipe.model, tokenizer_files)
+    scores, provenance = (json.loads((path / name).read_bytes()) for name in (SCORES, PROVENANCE))
+    fingerprint = hashlib.sha256(_json(dict(sorted(digests.items())))).hexdigest()
+    return Bundle(path, recipe, tokenizer_files, scores, provenance, fingerprint)
+
+
+def find_bundle(place: str | Path | None = None, runs: Path = Path("runs")) -> Path:
+    """The bundle at a place (its own folder, or a run's, where the best counts before the last); without a place,
+    that of the run that saved one most recently, else the one that came with the package."""
+    if place is not None:
+        return _bundle_of(Path(place)) or Path(place)
+    found = [bundle for run in runs.glob("*") if (bundle := _bundle_of(run))]
+    if found:
+        return max(found, key=lambda bundle: (standing(bundle) / MANIFEST).stat().st_mtime)
+    for shipped in sorted(SHIPPED.glob(f"*/{MANIFEST}")):
+        return shipped.parent
+    raise BundleError(f"no model found in ./{runs} nor in the package; train one with make demo, or name one: --model")
+
+
+def _bundle_of(run: Path) -> Path | None:
+    places = (run / "best", run / "last")
+    return next((place for place in places if (standing(place) / MANIFEST).is_file()), None)
+
+
+def _check_vocabulary(path: Path, model: ModelConfig, files: Mapping[str, bytes]) -> None:
+    """The tokenizer's number of pieces is the model's number of rows."""
+    import sentencepiece
+
+    names = next((names for names in TOKENIZERS if names <= {*files}), None)
+    if names is None:
+        raise BundleError(f"{path} has no tokenizer.model, nor a source.model and a target.model; expected one of both")
+    for name in sorted(names):
+        side = "source_vocab_size" if name == "source.model" and model.source_vocab_size else "vocab_size"
+        try:
+            pieces = sentencepiece.SentencePieceProcessor(model_proto=files[name]).vocab_size()
+        except (RuntimeError, TypeError):
+            raise BundleError(f"{path / name} is not a SentencePiece model; expected a trained tokenizer") from None
+        if pieces != (expected := getattr(model, side)):
+            raise BundleError(
+                f"{path / name} has {pieces:,} pieces, but model.{side} is {expected:,}; "
+                "use the tokenizer that the model was trained with"
+            )
+
+
+def _check_weights(path: Path, model: ModelConfig, weights: Mapping[str, Tensor]) -> None:
+    """The weights are those of the model that the recipe describes."""
+    import torch
+
+    from transduce.model.transformer import Transformer
+
+    with torch.device("meta"):
+        expected = {name: tensor.shape for name, tensor in Transformer(model).state_dict().items()}
+    found = {name: tensor.shape for name, tensor in weights.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            shapes = [list(side[name]) if name in side else "absent" for side in (found, expected)]
+            raise BundleError(f"{path}: {name} is {shapes[0]} in the weights, but {shapes[1]} in the recipe's model")
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _card(
+    recipe: Recipe, scores: Mapping[str, Any], provenance: Mapping[str, Any], parameters: int, precision: Precision
+) -> str:
+    """The model card: what this is, how to use it, how good it is, where it comes from."""
+    model, data = recipe.model, recipe.data
+    lines = [
+        f"# Translation from {data.source_language} to {data.target_language}",
+        "",
+        f"A Transformer of {parameters:,} parameters, stored in {precision}: N = {model.N}, d_model = {model.d_model}, "
+        f"d_ff = {model.d_ff}, h = {model.h}, a vocabulary of {model.vocab_size:,}. Every setting is in `{CONFIG}`.",
+        "",
+        '    transduce translate --model FOLDER "text"',
+        "",
+        *_table("score", scores),
+        *_table("provenance", provenance),
+        f"`{MANIFEST}` has the size and SHA-256 of every file; loading checks them and never runs code.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(title: str, entries: Mapping[str, Any]) -> list[str]:
+    if not entries:
+        return []
+    cells = {name: str(value).replace("|", r"\|").replace("\n", " ") for name, value in entries.items()}
+    return [f"| {title} | |", "| --- | --- |", *(f"| {name} | {cell} |" for name, cell in cells.items()), ""]

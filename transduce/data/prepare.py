@@ -1,0 +1,211 @@
+"""From a recipe to a token store: clean, learn the tokenizer, tokenise, write. Each stage goes on where it stopped.
+
+Work is done in `NAME.store.partial`, next to the store. What is finished there is found again by the next call if the
+inputs are still the same; the store itself appears in one move, when it is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transduce.config import DataConfig, Recipe
+from transduce.data.assembly import assemble
+from transduce.data.inputs import Inputs, differences, read_inputs
+from transduce.data.parallel import available_cores, progress, spread
+from transduce.data.spool import read_spool
+from transduce.data.spooling import Cleaned, clean
+from transduce.data.store import MANIFEST, Store
+from transduce.data.tokenising import SIDES, Task, tokenise
+from transduce.data.tokenizer import Tokenizer
+from transduce.data.writer import sync_folder, write_file
+from transduce.errors import ConfigError, DataError
+
+_ALONE = 20_000  # with fewer pairs, starting processes takes longer than the work
+
+Say = Callable[[str], None]
+
+
+def default_store(recipe: str) -> Path:
+    """Where the store of a recipe goes: `en-de.toml` has `en-de.store` next to it."""
+    return Path(recipe).with_suffix(".store")
+
+
+def prepare(
+    recipe: Recipe, base: Path, out: Path, *, workers: int = 0, verify: bool = False, say: Say = lambda line: None
+) -> Store:
+    """The store of a recipe, made unless it is there already.
+
+    Args:
+        recipe: Its `data` section says which text and how.
+        base: What relative paths start from: the recipe's folder.
+        out: The store's folder.
+        workers: Processes; 0 for as many as there are cores.
+        verify: Whether a store that is there already is compared with its checksums, byte by byte.
+        say: Takes a line for each thing done.
+    """
+    if not recipe.data.corpora:
+        raise ConfigError("data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ...")
+    existing = _existing(out, verify, say)
+    inputs = read_inputs(recipe.data, base, existing.manifest["inputs"] if existing else None)
+    if existing and existing.fingerprint == inputs.fingerprint:
+        return existing
+    if existing:
+        say(f"{out} is made again, since this changed: {differences(existing.manifest['inputs'], inputs)}")
+    try:
+        with _workplace(out, inputs) as work:
+            cleaned = _clean(recipe.data, base, inputs, work, workers, say)
+            _learn(recipe.data, work, cleaned["train"], say)
+            _tokenise(recipe.data, work, cleaned, workers, say)
+            _publish(recipe.data, inputs, work, cleaned, out)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(out.parent).free
+        raise DataError(
+            f"the disk is full: {error.filename or out} could not be written ({free:,} bytes are free); "
+            "make room and run transduce prepare again: it goes on where it stopped"
+        ) from None
+    return Store(out)
+
+
+def _existing(out: Path, verify: bool, say: Say) -> Store | None:
+    if not out.exists():
+        return None
+    if not (out / MANIFEST).exists():  # whatever it is, it is not ours to replace
+        raise DataError(f"{out} exists and is not a token store; move it away, or name another place")
+    try:
+        store = Store(out)
+        if verify:
+            store.verify()
+    except DataError as error:
+        say(f"{error}; it is made again")
+        return None
+    return store
+
+
+@contextmanager
+def _workplace(out: Path, inputs: Inputs) -> Iterator[Path]:
+    """The folder of unfinished work, emptied if it belongs to other inputs, held by one process at a time."""
+    work = out.with_name(out.name + ".partial")
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"another transduce prepare is at work in {work}; wait for it to finish") from None
+        owner = work / "fingerprint"
+        if not owner.exists() or owner.read_text() != inputs.fingerprint:
+            for path in work.iterdir():
+                if path.name != "lock":
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            write_file(owner, inputs.fingerprint.encode())
+        yield work
+        shutil.rmtree(work)
+
+
+def _clean(data: DataConfig, base: Path, inputs: Inputs, work: Path, workers: int, say: Say) -> Cleaned:
+    record = work / "cleaned.json"
+    if record.exists():
+        cleaned: Cleaned = json.loads(record.read_bytes())
+        return cleaned
+    started = time.monotonic()
+    with progress("cleaning", None) as advance:
+        cleaned = clean(data, base, inputs, work, workers or available_cores(), advance)
+    write_file(record, json.dumps(cleaned).encode())
+    read, kept = (sum(about[what] for about in cleaned["train"].values()) for what in ("read", "kept"))
+    say(f"cleaned {read:,} pairs in {time.monotonic() - started:.0f} s: {kept:,} kept, {read - kept:,} dropped")
+    return cleaned
+
+
+def _learn(data: DataConfig, work: Path, cleaned: dict[str, dict[str, Any]], say: Say) -> None:
+    """Train the tokenizer, or one for each side, on a sample of the cleaned training text."""
+    if (work / "target.model").exists():
+        return
+    started = time.monotonic()
+    share = data.tokenizer.training_sentences / (2 * sum(about["kept"] for about in cleaned.values()))
+    texts: dict[str, list[str]] = {side: [] for side in SIDES}
+    for about in cleaned.values():
+        for side, sample in zip(SIDES, _sample(work, about["files"], round(share * about["kept"])), strict=True):
+            texts[side] += sample
+    if data.tokenizer.joint:
+        texts = {"target": texts["source"] + texts["target"]}
+    for side, sample in texts.items():  # the target's last: it says that this is done
+        write_file(work / f"{side}.model", Tokenizer.train(sample, data.tokenizer).to_bytes())
+    sentences = sum(map(len, texts.values()))
+    say(f"learned a tokenizer from {sentences:,} sentences in {time.monotonic() - started:.0f} s")
+
+
+def _sample(work: Path, files: Iterable[str], pairs: int) -> tuple[list[str], list[str]]:
+    """So many pairs of a spooled corpus: from whole files, since those are random, evenly thinned out."""
+    sources: list[str] = []
+    targets: list[str] = []
+    for name in files:
+        if len(sources) < pairs:
+            more = read_spool(work / name)
+            sources += more[0]
+            targets += more[1]
+    chosen = np.linspace(0, len(sources) - 1, min(pairs, len(sources))).astype(int).tolist()
+    return [sources[row] for row in chosen], [targets[row] for row in chosen]
+
+
+def _tokenise(data: DataConfig, work: Path, cleaned: Cleaned, workers: int, say: Say) -> None:
+    started = time.monotonic()
+    models = _models(data, work)
+    tasks = [
+        Task(
+            spooled=work / name,
+            done=_done(work, name),
+            models=(models.get("source", models["target"]), models["target"]),
+            bpe=data.tokenizer.kind == "bpe",
+            train=section == "train",
+            max_tokens=data.max_tokens,
+            sampling=data.tokenizer.sampling if section == "train" else 0.0,
+            variants=data.tokenizer.variants if data.tokenizer.sampling and section == "train" else 1,
+        )
+        for section, corpora in cleaned.items()
+        for about in corpora.values()
+        for name in about["files"]
+    ]
+    tasks = [task for task in tasks if not task.done.exists()]
+    pairs = sum(about["kept"] for corpora in cleaned.values() for about in corpora.values())
+    done = 0
+    with progress("tokenising", pairs) as advance:
+        for more in spread(tokenise, tasks, workers if pairs > _ALONE else 1):
+            done += more
+            advance(more)
+    say(f"tokenised {done:,} pairs in {time.monotonic() - started:.0f} s")
+
+
+def _publish(data: DataConfig, inputs: Inputs, work: Path, cleaned: Cleaned, out: Path) -> None:
+    """Assemble the store and move it where it belongs."""
+    pieces = {
+        section: {name: [_done(work, file) for file in about["files"]] for name, about in corpora.items()}
+        for section, corpora in cleaned.items()
+    }
+    tokenizers = {side: Tokenizer.load(path) for side, path in _models(data, work).items()}
+    assemble(work / "store", data, inputs, tokenizers, pieces, cleaned)
+    shutil.rmtree(work / "old", ignore_errors=True)
+    if out.exists():
+        os.rename(out, work / "old")
+    os.rename(work / "store", out)
+    sync_folder(out.parent)
+
+
+def _models(data: DataConfig, work: Path) -> dict[str, Path]:
+    sides = ("target",) if data.tokenizer.joint else SIDES
+    return {side: work / f"{side}.model" for side in sides}
+
+
+def _done(work: Path, spooled: str) -> Path:
+    return (work / spooled).with_suffix(".npz")

@@ -1,0 +1,84 @@
+"""A spooled file as token ids: the work of one process, done or not done."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data import chance
+from transduce.data.spool import read_spool
+from transduce.data.tokenizer import Tokenizer
+from transduce.data.words import RowEncoder, WordEncoder
+from transduce.data.writer import sync
+
+SIDES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One spooled file, and how to tokenise it."""
+
+    spooled: Path
+    done: Path  # exists once the task is finished
+    models: tuple[Path, Path]  # of source and target
+    bpe: bool
+    train: bool  # shuffled, without its text; else in order, with it
+    max_tokens: int
+    sampling: float
+    variants: int
+
+
+def tokenise(task: Task) -> int:
+    """Do a task; the number of pairs read."""
+    texts = read_spool(task.spooled)
+    pairs = len(texts[0])
+    seed = zlib.crc32(task.spooled.name.encode())
+    if task.train:
+        order = chance.permutation(pairs, "spooled", seed).tolist()
+        texts = ([texts[0][row] for row in order], [texts[1][row] for row in order])
+    encoders = [_encoder(path, path.stat().st_mtime_ns, task.bpe) for path in task.models]
+    plain = [encoder.encode(side) for encoder, side in zip(encoders, texts, strict=True)]
+    limits = [task.max_tokens * encoder.dtype.itemsize if task.train else math.inf for encoder in encoders]
+    kept = [len(s) <= limits[0] and len(t) <= limits[1] for s, t in zip(*plain, strict=True)]
+    arrays: dict[str, NDArray[Any]] = {"too_many_tokens": np.array(kept.count(False))}
+    for side, encoder, side_texts, rows, limit in zip(SIDES, encoders, texts, plain, limits, strict=True):
+        side_texts, rows = list(itertools.compress(side_texts, kept)), list(itertools.compress(rows, kept))
+        for variant in range(task.variants):
+            sampled = rows
+            if task.sampling:
+                sampled = encoder.sample(side_texts, task.sampling, zlib.crc32(f"{side} {variant} {seed}".encode()))
+                sampled = [row if len(row) <= limit else best for row, best in zip(sampled, rows, strict=True)]
+            arrays |= _ragged(f"{side}.{variant}", sampled, encoder.dtype)
+        if not task.train:
+            arrays |= _ragged(f"{side}.text", [text.encode() for text in side_texts], np.dtype("u1"))
+    _save(task.done, arrays)
+    return pairs
+
+
+def _ragged(name: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // dtype.itemsize
+    return {f"{name}.values": np.frombuffer(b"".join(rows), dtype), f"{name}.lengths": lengths}
+
+
+def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Under another name first, so that a file of this name is whole."""
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # a zip, whose checksums are compared on reading
+        sync(file)
+    os.replace(unfinished, path)
+
+
+@functools.cache
+def _encoder(path: Path, modified: int, bpe: bool) -> RowEncoder:
+    return (WordEncoder if bpe else RowEncoder)(Tokenizer.load(path))

@@ -1,0 +1,163 @@
+"""Running a model in torch: sorted batches under a token budget, searched step by step.
+
+A sentence's translation does not depend on its neighbours. Products of other shapes round differently, in the last
+bits, so numbers of a batch are not those of a sentence alone; but they differ by far less than `NOISE`, and a search
+knows by how much its closest decision was taken (`Hypothesis.margin`). Where that is less, the sentence is searched
+again, alone. So in float32 every sentence is translated as it would be alone, on any device and by any kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.bundle import Bundle
+from transduce.config import SearchConfig
+from transduce.decoding import slots
+from transduce.decoding.hypothesis import Hypothesis
+from transduce.decoding.search import search, sentence_seed
+from transduce.decoding.slots import Job, Slots
+from transduce.decoding.stepping import Cache, begin, step
+from transduce.errors import ConfigError
+from transduce.model import Tokens, Transformer
+
+BATCH_TOKENS = 16_384  # source and possible target tokens of one batch, all hypotheses counted
+NOISE = 2e-4  # no score in float32 is that far from the one that a sentence would have alone
+
+
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Engine(Protocol):
+    """A way to run a bundle: the n best hypotheses of each source."""
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        *,
+        prefixes: Sequence[Sequence[int]] = (),
+        token_scores: bool = True,
+    ) -> list[list[Hypothesis]]:
+        """The n best hypotheses of each source, best first.
+
+        Sources are token ids that end with the end of the sentence; `prefixes` are forced beginnings. Without
+        `token_scores` an engine need not say how probable each token is.
+        """
+
+
+def resolve_device(name: str | None) -> torch.device:
+    """The device of that name; by default a GPU where there is one."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"device is {name!r}, which torch cannot use here ({reason}); try cpu") from None
+    return device
+
+
+def load_model(bundle: Bundle, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Transformer:
+    """The bundle's model, for inference."""
+    with torch.device("meta"):
+        model = Transformer(bundle.recipe.model)
+    model.load_state_dict(bundle.weights(device, dtype), assign=True)
+    return model.eval().requires_grad_(False)
+
+
+class TorchEngine:
+    """A model on a device. The model is only read."""
+
+    def __init__(self, model: Transformer, device: torch.device | str = "cpu") -> None:
+        self.model = model
+        self.device = torch.device(device)
+        self.dtype = model.target_embedding.weight.dtype
+        self._slots: dict[tuple[Any, ...], Slots] = {}
+
+    @torch.inference_mode()
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        *,
+        prefixes: Sequence[Sequence[int]] = (),
+        token_scores: bool = True,
+    ) -> list[list[Hypothesis]]:
+        """The n best hypotheses of each source, best first."""
+        seeds = [sentence_seed(config.seed, source) for source in sources]
+        jobs = [
+            Job(i, source, config.limit(len(source)), prefixes[i] if prefixes else (), seeds[i])
+            for i, source in enumerate(sources)
+        ]
+        exact = self.dtype == torch.float32
+        alone = exact and config.temperature > 0  # a number drawn between tokens of the tail always decides closely
+        with _evaluating(self.model):
+            found = {
+                i: one
+                for some in ([[job] for job in jobs] if alone else [jobs])
+                for i, one in self._search(some, config)
+            }
+            if exact and len(jobs) > 1 and not alone:
+                doubtful = [job for job in jobs if found[job.index][0].margin < NOISE]
+                found |= {i: one for job in doubtful for i, one in self._search([job], config)}
+        return [found[i] for i in range(len(sources))]
+
+    def _search(self, jobs: Sequence[Job], config: SearchConfig) -> Iterator[tuple[int, list[Hypothesis]]]:
+        if self.device.type == "cuda":
+            yield from slots.search(self.model, jobs, config, self._slots)
+            return
+        for batch in batches(jobs, config):
+            results = search(
+                self._step,
+                begin(self.model, Tokens.padded([job.source for job in batch], self.pad).to(self.device)),
+                [job.limit for job in batch],
+                self.model.config.pad,
+                config,
+                prefixes=[job.prefix for job in batch],
+                seeds=[job.seed for job in batch],
+                device=self.device,
+            )
+            yield from zip((job.index for job in batch), results, strict=True)
+
+    @property
+    def pad(self) -> int:
+        """The id that fills rows of sources."""
+        config = self.model.config
+        return (config.source_vocab_size or config.vocab_size) - 1
+
+    def _step(self, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        logits, cache = step(self.model, tokens, cache)
+        return log_probabilities(logits), cache
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Of all that can be said: padding, the last, cannot.  (R, V) -> (R, V), and the logits are no more."""
+    logits[:, -1] = -torch.inf
+    return F.log_softmax(logits.float(), dim=-1)
+
+
+def batches(jobs: Sequence[Job], config: SearchConfig) -> Iterator[list[Job]]:
+    """Batches, the longest sources first, that cannot need more than `BATCH_TOKENS` tokens."""
+    waiting = sorted(jobs, key=lambda job: len(job.source), reverse=True)
+    while waiting:
+        size = max(1, BATCH_TOKENS // (len(waiting[0].source) + waiting[0].limit * config.width))
+        yield waiting[:size]
+        waiting = waiting[size:]
+
+
+@contextmanager
+def _evaluating(model: Transformer) -> Iterator[None]:
+    """Without dropout, and afterwards as before: a model may be translating in the middle of its training."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

@@ -1,0 +1,118 @@
+"""§6.1 greedy, beam and sampling over any next-token function `step(tokens, state) -> (log_probs, state)`.
+
+A beam of K hypotheses is searched until K have ended; a beam of one is greedy. A hypothesis ends where its
+end-of-sentence is among the K best candidates of a step, and at its limit, where nothing else is allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from transduce.config import SearchConfig
+from transduce.decoding.beams import Beams, advance, begin
+from transduce.decoding.candidates import EOS, NEVER
+from transduce.decoding.hypothesis import Hypothesis
+from transduce.errors import InputError
+
+
+class State(Protocol):
+    """What a next-token function remembers of its rows."""
+
+    def select(self, rows: Tensor) -> Self:
+        """The state of these rows (n,), in this order; a row may come several times or not at all."""
+
+
+S = TypeVar("S", bound=State)
+Step = Callable[[Tensor, S], tuple[Tensor, S]]  # tokens (R,), state -> log-probabilities (R, V), state
+
+
+def search(
+    step: Step[S],
+    state: S,
+    limits: Sequence[int],
+    pad: int,
+    config: SearchConfig,
+    *,
+    prefixes: Sequence[Sequence[int]] = (),
+    seeds: Sequence[int] = (),
+    device: torch.device | str = "cpu",
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence, best first. `state` has one row for each; `pad` starts a target.
+
+    `limits` are tokens before the end (`config.limit`); `prefixes` and `seeds`, where given, have one entry for each.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in limits]
+    beams = begin(limits, pad, config, prefixes=prefixes, seeds=seeds, device=device)
+    sentences = torch.arange(len(limits), device=device)  # those still searched
+    tokens = torch.full((len(limits) * config.width,), pad, device=device)
+    state = state.select(sentences.repeat_interleave(config.width))
+    while len(sentences):
+        log_probs, state = step(tokens, state)
+        beams, rows, tokens = advance(beams, log_probs, config)
+        alive = beams.alive()
+        if not alive.all():  # finished sentences leave the batch
+            for sentence, hypotheses in zip(sentences[~alive].tolist(), results(beams.select(~alive)), strict=True):
+                found[sentence] = hypotheses
+            beams, sentences = beams.select(alive), sentences[alive]
+            rows, tokens = (values.view(-1, config.width)[alive].flatten() for values in (rows, tokens))
+        if len(sentences):
+            state = state.select(rows)
+    return found
+
+
+def results(beams: Beams) -> list[list[Hypothesis]]:
+    """What each finished search has found, best first."""
+    found = []
+    ended = beams.ended
+    for scores, paths, log_probs, margin in zip(
+        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
+    ):
+        if not math.isfinite(scores[0]):
+            raise InputError(
+                "the model gave no probability to any output, or not a number; "
+                "check its weights and that a forced prefix is possible"
+            )
+        lengths = [path.index(EOS) + 1 for path in paths]
+        found.append(
+            [
+                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length], margin)
+                for score, path, values, length in zip(scores, paths, log_probs, lengths, strict=True)
+                if score > NEVER
+            ]
+        )
+    return found
+
+
+def sentence_seed(seed: int, source: Sequence[int]) -> int:
+    """A seed for the samples of one source sentence (ids): the same in whatever batch or place it stands."""
+    digest = hashlib.blake2b(repr((seed, list(source))).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """The states of several next-token functions, as one."""
+
+    states: tuple[State, ...]
+
+    def select(self, rows: Tensor) -> Ensemble:
+        """Each state's rows."""
+        return Ensemble(tuple(state.select(rows) for state in self.states))
+
+
+def ensemble(steps: Sequence[Step[Any]]) -> Step[Ensemble]:
+    """The next-token function that averages the probabilities of several, over one vocabulary."""
+
+    def step(tokens: Tensor, state: Ensemble) -> tuple[Tensor, Ensemble]:
+        moved = [step(tokens, one) for step, one in zip(steps, state.states, strict=True)]
+        probabilities = torch.stack([log_probs.double().exp() for log_probs, _ in moved])
+        return probabilities.mean(0).log().float(), Ensemble(tuple(one for _, one in moved))
+
+    return step

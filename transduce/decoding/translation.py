@@ -1,0 +1,72 @@
+"""A translated text: what it says, how sure the model is of it, and what a reader should know."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a translation and its probability given the ones before it."""
+
+    text: str  # as the tokenizer writes it; U+2581 marks a space
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of a text (or a part of one that was too long) and its translation."""
+
+    source: str
+    text: str
+    score: float  # log P / ((5 + length) / 6)^alpha, §6.1
+    tokens: tuple[Token, ...]  # the end of the sentence is the last; empty where confidences were not asked for
+    n_best: tuple[tuple[str, float], ...]  # texts and scores, best first
+    alignment: tuple[tuple[int, int], ...] | None = None  # (word of source, word of text), where asked for
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of its tokens' probabilities."""
+        logs = [math.log(max(token.confidence, 1e-30)) for token in self.tokens]
+        return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text. What is not a sentence, such as blank lines, stands in `text` as it stood in the source."""
+
+    text: str
+    score: float  # the sum of its sentences' scores
+    n_best: tuple[tuple[str, float], ...]  # whole texts and scores, best first: of every sentence the nth best
+    sentences: tuple[Sentence, ...] = ()
+    notices: tuple[str, ...] = ()  # such as: a sentence was too long and has been cut
+
+    def to_json(self) -> dict[str, Any]:
+        """For a line of JSON: everything but what was not asked for, to four digits, which no batch size changes."""
+        sentences = [
+            {
+                "source": sentence.source,
+                "text": sentence.text,
+                "score": round(sentence.score, 4),
+                **_confidence(sentence),
+                **({} if sentence.alignment is None else {"alignment": [list(link) for link in sentence.alignment]}),
+            }
+            for sentence in self.sentences
+        ]
+        n_best = [{"text": text, "score": round(score, 4)} for text, score in self.n_best]
+        return {
+            "text": self.text,
+            "score": round(self.score, 4),
+            "n_best": n_best,
+            "sentences": sentences,
+            "notices": [*self.notices],
+        }
+
+
+def _confidence(sentence: Sentence) -> dict[str, Any]:
+    if not sentence.tokens:
+        return {}
+    tokens = [[token.text, round(token.confidence, 4)] for token in sentence.tokens]
+    return {"confidence": round(sentence.confidence, 4), "tokens": tokens}

@@ -1,0 +1,240 @@
+"""Text in, text out: split into sentences, search, join. Everything that translates does it here."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+
+from transduce.bundle import Bundle, find_bundle, load_bundle
+from transduce.config import Recipe, SearchConfig
+from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.decoding import markup, text
+from transduce.decoding.hypothesis import Hypothesis
+from transduce.decoding.translation import Sentence, Token, Translation
+from transduce.errors import ConfigError, InputError, MissingExtra, require
+
+if TYPE_CHECKING:  # torch is waited for only where torch runs
+    from transduce.decoding.engine import Engine
+    from transduce.model import Transformer
+
+EngineName = Literal["auto", "torch", "ctranslate2"]
+Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
+Candidate = tuple[Hypothesis, str]  # and its text
+FIRST_CHUNK, LAST_CHUNK = 16, 1024  # texts of a stream that are translated together: few at first, for quick answers
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A text on its way: its pieces, and of each what the model is to see."""
+
+    document: text.Document
+    protected: tuple[markup.Protected | None, ...]  # None: there is nothing to translate
+
+
+class Translator:
+    """A bundle, ready to translate."""
+
+    def __init__(
+        self,
+        bundle: Bundle | str | Path | None = None,
+        *,
+        engine: EngineName = "auto",
+        device: str | None = None,
+        precision: Precision = "auto",
+        search: SearchConfig | Callable[[SearchConfig], SearchConfig] | None = None,
+    ) -> None:
+        """Without a bundle: the newest of ./runs, or the one that came with the package.
+
+        Args:
+            bundle: A bundle, or the folder of one or of a run.
+            engine: What runs the model: "torch", "ctranslate2", or "auto" for the fastest that is there.
+            device: Such as "cuda" or "cpu"; by default a GPU where there is one.
+            precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
+            search: How to search, or what to change in how the bundle's recipe says to search.
+        """
+        loaded = bundle if isinstance(bundle, Bundle) else load_bundle(find_bundle(bundle))
+        self._bundle: Bundle | None = loaded
+        files = loaded.tokenizer_files
+        source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
+        target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
+        self._set(source, target, loaded.recipe, search(loaded.recipe.search) if callable(search) else search)
+        self.engine = _engine(loaded, engine, device, precision)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: Transformer,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        recipe: Recipe,
+        *,
+        search: SearchConfig | None = None,
+    ) -> Translator:
+        """A translator for a model in memory, on the device where it is; the model is used as it is at each call."""
+        from transduce.decoding.engine import TorchEngine
+
+        self = cls.__new__(cls)
+        self._bundle, self._model = None, model
+        self._set(source_tokenizer, target_tokenizer, recipe, search)
+        self.engine = TorchEngine(model, model.target_embedding.weight.device)
+        return self
+
+    def _set(self, source: Tokenizer, target: Tokenizer, recipe: Recipe, search: SearchConfig | None) -> None:
+        self.tokenizers = source, target
+        self.recipe = recipe
+        config = search or recipe.search
+        if recipe.model.positions == "learned":  # there are no positions after the last
+            last = recipe.model.max_positions - 1
+            config = replace(config, max_length=min(config.max_length or last, last))
+        self.search = config
+
+    @overload
+    def translate(self, texts: str, *, alignments: bool = ..., confidences: bool = ...) -> Translation: ...
+    @overload
+    def translate(
+        self, texts: list[str] | tuple[str, ...], *, alignments: bool = ..., confidences: bool = ...
+    ) -> list[Translation]: ...
+    def translate(
+        self, texts: str | list[str] | tuple[str, ...], *, alignments: bool = False, confidences: bool = False
+    ) -> Translation | list[Translation]:
+        """The translation of a text, or of each of several. A text may have any length, many lines and markup.
+
+        Args:
+            texts: One text or several.
+            alignments: Also say which words come from which.
+            confidences: Also say how sure the model is of each token.
+        """
+        if isinstance(texts, str):
+            return self._translate([texts], alignments, confidences)[0]
+        return self._translate(list(texts), alignments, confidences)
+
+    def translate_lines(
+        self,
+        lines: Iterable[str],
+        *,
+        alignments: bool = False,
+        confidences: bool = False,
+        at_once: int = LAST_CHUNK,
+    ) -> Iterator[Translation]:
+        """The translation of each text of a stream, in order, never holding more than `at_once` of them."""
+        size, stream = min(FIRST_CHUNK, at_once), iter(lines)
+        while chunk := list(itertools.islice(stream, size)):
+            yield from self._translate(chunk, alignments, confidences)
+            size = min(2 * size, at_once)
+
+    def _translate(self, texts: Sequence[str], alignments: bool, confidences: bool) -> list[Translation]:
+        for number, one in enumerate(texts):
+            if not isinstance(one, str):
+                raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
+        works = [self._prepare(one) for one in texts]
+        plains = [kept.plain for work in works for kept in work.protected if kept]
+        sources = self.tokenizers[0].encode_batch(plains)
+        found = self.engine.search(sources, self.search, token_scores=confidences) if plains else []
+        decoded = iter(self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses]))
+        candidates = iter([[(one, next(decoded)) for one in hypotheses] for hypotheses in found])
+        return [self._finish(work, candidates, alignments, confidences) for work in works]
+
+    def _prepare(self, one: str) -> _Work:
+        language, limit = self.recipe.data.source_language, self.recipe.data.max_tokens
+        if self.recipe.model.positions == "learned":
+            limit = min(limit, self.recipe.model.max_positions)
+        document = text.split(one, language, count_tokens=self._count_tokens(limit), max_tokens=limit)
+        protected = (markup.protect(piece.text) for piece in document.pieces)
+        return _Work(document, tuple(kept if kept.has_text else None for kept in protected))
+
+    def _count_tokens(self, limit: int) -> text.CountTokens:
+        def count(part: str) -> int:
+            most = len(part.encode(errors="replace")) + 2  # bytes, the first space and the end
+            return most if most <= limit else len(self.tokenizers[0].encode(part))
+
+        return count
+
+    def _finish(
+        self, work: _Work, candidates: Iterator[list[Candidate]], alignments: bool, confidences: bool
+    ) -> Translation:
+        """Join the pieces of a text, taking the candidates of those that were searched."""
+        sentences, written = [], []
+        for piece, kept in zip(work.document.pieces, work.protected, strict=True):
+            if kept:
+                sentences.append(self._sentence(piece.text, kept, next(candidates), alignments, confidences))
+                written.append([text for text, _ in sentences[-1].n_best])
+            else:
+                written.append([piece.text])
+        count = max([1, *map(len, written)])
+        language = self.recipe.data.target_language
+        n_best = []
+        for rank in range(count):
+            chosen = [texts[min(rank, len(texts) - 1)] for texts in written]
+            scores = [one.n_best[min(rank, len(one.n_best) - 1)][1] for one in sentences]
+            n_best.append((text.join(work.document, chosen, language), math.fsum(scores)))
+        return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(work.document.notices))
+
+    def _sentence(
+        self, source: str, kept: markup.Protected, candidates: list[Candidate], alignments: bool, confidences: bool
+    ) -> Sentence:
+        n_best, links = [], None
+        for rank, (hypothesis, written) in enumerate(candidates):
+            if kept.spans or (alignments and rank == 0):
+                mine = self._links(kept.plain, written, hypothesis.ids)
+                links = mine if alignments and rank == 0 else links
+                written = markup.restore(written, kept, mine)
+            n_best.append((written, hypothesis.score))
+        best = candidates[0][0]
+        pieces = self.tokenizers[1].pieces([*best.ids, EOS]) if confidences else []
+        return Sentence(source, *n_best[0], tuple(map(Token, pieces, best.token_confidences)), tuple(n_best), links)
+
+    def _links(self, source: str, translation: str, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        from transduce.decoding.alignment import word_links
+
+        return word_links(self._model, self.tokenizers, source, translation, ids)
+
+    @cached_property
+    def _model(self) -> Transformer:
+        """The model in torch, for alignments, whatever engine searches."""
+        from transduce.decoding.engine import load_model
+
+        assert self._bundle is not None
+        return load_model(self._bundle)
+
+
+def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
+    """The settings of a search with these changed, where they are not None. A beam grows to give enough hypotheses."""
+    return replace(search, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _engine(bundle: Bundle, name: EngineName, device: str | None, precision: Precision) -> Engine:
+    """The engine of that name, or the fastest that is there."""
+    if name not in get_args(EngineName) or precision not in get_args(Precision):
+        names, numbers = (", ".join(get_args(each)) for each in (EngineName, Precision))
+        raise ConfigError(f"engine is {name!r} and precision {precision!r}; expected one of {names}; one of {numbers}")
+    half = precision in ("bf16", "fp16")
+    if name == "ctranslate2" or (name == "auto" and not half and _prefers_ctranslate2(bundle, device)):
+        from transduce.decoding.ctranslate2 import CTranslate2Engine
+
+        if half:
+            raise ConfigError(f"precision is {precision}, but the engine ctranslate2 has int8 and float32; use torch")
+        return CTranslate2Engine(bundle, device, quantization="float32" if precision == "float32" else "int8")
+    from transduce.decoding.engine import DTYPES, TorchEngine, load_model, resolve_device
+
+    if precision == "int8":
+        raise ConfigError("precision is int8, which the engine torch has not; use ctranslate2, or float32 or bf16")
+    where = resolve_device(device)
+    numbers = precision if precision != "auto" else "bf16" if where.type == "cuda" else "float32"
+    return TorchEngine(load_model(bundle, where, DTYPES[numbers]), where)
+
+
+def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
+    """On a CPU, where it is installed and can carry the model. Torch need not be waited for to find that out."""
+    from transduce.decoding.conversion import refusal
+
+    try:
+        runtime = require("ctranslate2", extra="ctranslate2")
+    except MissingExtra:
+        return False
+    on_cpu = device == "cpu" or (device is None and not runtime.get_cuda_device_count())
+    return on_cpu and refusal(bundle.recipe.model) is None

@@ -1,0 +1,40 @@
+"""`transduce train`: from a recipe file to a run, on one process or on all that torchrun started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch.distributed as dist
+
+from transduce.data.prepare import default_store, prepare
+from transduce.data.store import Store
+from transduce.errors import ConfigError
+from transduce.recipe import load_recipe
+from transduce.training.parallel import world
+from transduce.training.run import Standing
+from transduce.training.trainer import train
+
+
+def train_from_recipe(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    run: Path | None = None,
+    store: Path | None = None,
+    start_from: Path | None = None,
+    device: str | None = None,
+) -> Standing:
+    """Prepare the recipe's data on one rank, then train on all."""
+    recipe = load_recipe(name, overrides)
+    if not recipe.data.corpora:
+        raise ConfigError(f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo")
+    path, folder = Path(name), run or Path("runs") / Path(name).stem
+    place = store or default_store(name)
+    with world(device) as here:
+        if here.speaks:
+            prepare(recipe, path.parent, place, say=lambda line: print(line, file=sys.stderr))
+        if here.size > 1:
+            dist.barrier()
+        return train(recipe, Store(place), folder, here, start_from=start_from)

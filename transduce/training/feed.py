@@ -1,0 +1,94 @@
+"""Batches ahead of time: a thread packs the next steps and sends them to the device while this one is computed."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.data.batches import Batch
+from transduce.data.plan import Plan
+from transduce.model import Tokens
+from transduce.training.parallel import World
+from transduce.training.step import MicroBatch
+
+AHEAD = 4  # steps
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """What one rank learns from in one step; the counts are those of all ranks."""
+
+    step: int
+    micro_batches: list[MicroBatch]
+    source_tokens: int
+    target_tokens: int
+
+
+class Feed:
+    """The inputs of a rank from a step on, each step divided into `micro_batches` parts on every rank."""
+
+    def __init__(self, plan: Plan, world: World, micro_batches: int, first_step: int) -> None:
+        self._plan, self._world, self._parts = plan, world, micro_batches
+        self._queue: queue.Queue[StepInput | BaseException] = queue.Queue(maxsize=AHEAD)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(first_step,), daemon=True, name="feed")
+        self._thread.start()
+        self.waited = 0.0  # seconds spent waiting for data
+
+    def __iter__(self) -> Iterator[StepInput]:
+        while True:
+            start = time.perf_counter()
+            item = self._queue.get()
+            self.waited += time.perf_counter() - start
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        while self._thread.is_alive():
+            try:
+                self._queue.get(timeout=0.05)
+            except queue.Empty:
+                continue
+
+    def _run(self, step: int) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._queue.put(self._input(step))
+                step += 1
+        except BaseException as error:  # handed to whoever waits for data
+            self._queue.put(error)
+
+    def _input(self, step: int) -> StepInput:
+        """Steps count from 1; the plan's from 0."""
+        rows = self._plan.pairs(step - 1)
+        section = self._plan.section
+        first, parts = self._world.rank * self._parts, self._world.size * self._parts
+        batches = [self._plan.batch(step - 1, first + index, parts) for index in range(self._parts)]
+        return StepInput(
+            step,
+            [to_tokens(batch, self._world.device) for batch in batches],
+            int(section.source.lengths(rows).sum()),
+            int(section.target.lengths(rows).sum()),
+        )
+
+
+def to_tokens(batch: Batch, device: torch.device) -> MicroBatch:
+    """A batch of arrays as tensors on a device."""
+
+    def send(array: NDArray[np.int32]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+    source = Tokens(send(batch.source), send(batch.source_positions), send(batch.source_segments))
+    return source, Tokens(send(batch.target), send(batch.target_positions), send(batch.target_segments))

@@ -1,0 +1,56 @@
+"""What happened between two reports, kept on the device until then: reading a result would wait for its step."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+
+from transduce.config import Recipe
+from transduce.training.progress import Progress
+from transduce.training.schedule import learning_rate
+from transduce.training.step import StepResult
+
+
+class Interval:
+    """The steps since the last report."""
+
+    def __init__(self, progress: Progress, recipe: Recipe) -> None:
+        self._progress, self._recipe = progress, recipe
+        self._results: list[StepResult] = []
+        self._source_tokens = 0
+        self._start = time.perf_counter()
+
+    def add(self, result: StepResult, source_tokens: int) -> None:
+        """One step more."""
+        self._results.append(result)
+        self._source_tokens += source_tokens
+
+    def resume(self) -> None:
+        """Validation and saving are not counted as time of steps."""
+        if not self._results:
+            self._start = time.perf_counter()
+
+    def write(self, step: int, waited: float) -> list[bool]:
+        """One report of all results so far; which of them were skipped."""
+        norms = torch.stack([result.gradient_norm for result in self._results]).float().cpu()
+        sums = torch.stack([result.sums for result in self._results]).double().cpu()
+        skipped = [not math.isfinite(norm) for norm in norms.tolist()]
+        tokens = torch.tensor([result.target_tokens for result in self._results])
+        good = torch.isfinite(norms)
+        total = max(int(tokens[good].sum()), 1)
+        loss, likelihood = (sums[good].sum(0) / total).tolist() if good.any() else (math.nan, math.nan)
+        self._progress.step(
+            step,
+            loss=loss,
+            perplexity=math.exp(min(likelihood, 700)) if math.isfinite(likelihood) else math.nan,
+            learning_rate=learning_rate(self._recipe, step),
+            gradient_norm=float(norms[good].mean()) if good.any() else math.nan,
+            target_tokens=int(tokens.sum()),
+            source_tokens=self._source_tokens,
+            step_seconds=time.perf_counter() - self._start,
+            data_seconds=waited,
+        )
+        self._results, self._source_tokens, self._start = [], 0, time.perf_counter()
+        return skipped

@@ -1,0 +1,38 @@
+"""Fitting a step into a device's memory: how many micro-batches, and activations computed twice instead of kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from transduce.config import Recipe
+from transduce.describe import training_memory
+from transduce.errors import ConfigError
+from transduce.model import Transformer
+from transduce.training.parallel import World
+
+
+def fitting_micro_batches(recipe: Recipe, world: World) -> int:
+    """Micro-batches whose memory, by estimate, the device has free."""
+    if world.device.type != "cuda":
+        return 1
+    free, _ = torch.cuda.mem_get_info()
+    parts = 1
+    while training_memory(recipe.model, recipe.training.tokens_per_step // (parts * world.size)) > 0.8 * free:
+        parts *= 2
+        if parts > 1024:
+            raise ConfigError(f"the model does not fit into {free / 2**30:.1f} GiB of memory; choose a smaller one")
+    return parts
+
+
+def recompute(model: Transformer) -> None:
+    """Layers forget what is inside them, and compute it again in the backward pass."""
+    for layer in (*model.encoder, *model.decoder):
+        forward = layer.forward
+
+        def again(*args: Any, forward: Any = forward) -> Any:
+            return checkpoint(forward, *args, use_reentrant=False)
+
+        layer.forward = again

@@ -1,0 +1,87 @@
+"""A run: its folder, which recipe it belongs to, and what it remembers besides tensors."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from transduce.config import Recipe
+from transduce.data.store import Store
+from transduce.errors import ConfigError
+from transduce.recipe import differences, read_recipe, to_toml
+
+FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
+    "training.steps", "training.report_every", "training.validate_every", "training.validation_sentences",
+    "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.patience",
+    "training.until", "training.micro_batches", "training.sharding", "training.recompute", "model.kernel",
+}  # fmt: skip
+SHAPES = {  # settings that decide which weights a model has
+    f"model.{name}" for name in (
+        "vocab_size", "source_vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v", "norm_order", "norm",
+        "activation", "positions", "max_positions", "sharing", "attention_bias", "output_bias",
+    )
+}  # fmt: skip
+
+
+@dataclass
+class Standing:
+    """What a run remembers besides tensors; saved in every checkpoint."""
+
+    step: int = 0
+    best: float = -math.inf  # the best validation score, more is better
+    best_step: int = 0
+    stale: int = 0  # validations since then
+    skipped: int = 0  # steps that were not finite, in all
+    skipped_in_a_row: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON has no infinity: before the first validation, `best` is null."""
+        return {**asdict(self), "best": self.best if math.isfinite(self.best) else None}
+
+    @staticmethod
+    def from_json(progress: dict[str, Any]) -> Standing:
+        """Back from a checkpoint."""
+        known = {item.name: progress[item.name] for item in fields(Standing) if progress.get(item.name) is not None}
+        return Standing(**known)
+
+
+def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
+    """The recipe with the vocabulary sizes that the store's tokenizers have."""
+    source, target = store.source_tokenizer.vocab_size, store.target_tokenizer.vocab_size
+    joint = store.source_tokenizer is store.target_tokenizer
+    sharing = recipe.model.sharing
+    if not joint and sharing == "three-way":
+        raise ConfigError('data.tokenizer.joint is false, but model.sharing is "three-way"; use "two-way" or "none"')
+    model = replace(recipe.model, vocab_size=target, source_vocab_size=None if joint else source)
+    return replace(recipe, model=model)
+
+
+def claim(run: Path, recipe: Recipe) -> None:
+    """The run's folder belongs to one recipe: another is refused, not mixed in."""
+    path = run / "recipe.toml"
+    if path.exists():
+        changed = differences(recipe, read_recipe(path))
+        refused = [name for name in changed if name not in FREE_TO_CHANGE and not name.startswith("search.")]
+        if refused:
+            mine, theirs = changed[refused[0]]
+            raise ConfigError(
+                f"{run} was begun with {refused[0]} = {theirs}, not {mine}; choose another folder with --run"
+            )
+    run.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(to_toml(recipe), encoding="utf-8")
+    temporary.replace(path)
+
+
+def mark_finished(run: Path, recipe: Recipe, message: str) -> None:
+    """Say that nothing is left to do for this many steps."""
+    (run / "finished.json").write_text(json.dumps({"steps": recipe.training.steps, "message": message}))
+
+
+def is_finished(run: Path, recipe: Recipe) -> bool:
+    """Whether the run was ended, and with no fewer steps in mind than now."""
+    path = run / "finished.json"
+    return path.exists() and int(json.loads(path.read_text())["steps"]) >= recipe.training.steps

@@ -1,0 +1,81 @@
+"""How good the model is by now: loss and perplexity over the validation set, BLEU and chrF through the translator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from transduce.config import Recipe
+from transduce.data.batches import in_order
+from transduce.data.store import Store
+from transduce.decoding.translator import Translator
+from transduce.evaluation.scores import score
+from transduce.model import Transformer
+from transduce.training.feed import to_tokens
+from transduce.training.loss import smoothed_loss
+
+SAMPLES = 4  # translations shown
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores; those that were not computed are NaN."""
+
+    loss: float
+    perplexity: float
+    bleu: float
+    chrf: float
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+
+    @property
+    def samples(self) -> list[tuple[str, str, str]]:
+        """A few to look at, from all over the set."""
+        stride = max(len(self.sources) // SAMPLES, 1)
+        triples = zip(self.sources, self.references, self.hypotheses, strict=True)
+        return list(triples)[::stride][:SAMPLES]
+
+    def value(self, name: str) -> float:
+        """A score, signed so that more is better."""
+        return -self.loss if name == "loss" else float(getattr(self, name))
+
+    @property
+    def judged_by(self) -> str:
+        """What says which of two validations is better."""
+        return "loss" if math.isnan(self.bleu) else "bleu"
+
+
+@torch.no_grad()
+def validate(model: Transformer, store: Store, recipe: Recipe, device: torch.device) -> Validation:
+    """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set."""
+    training = model.training
+    model.eval()
+    section = store.validation
+    pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
+    total, tokens = 0.0, 0
+    room = max(min(recipe.training.tokens_per_step, 8_192), section.longest)
+    for batch in in_order(section, pads, room, "packed" if device.type == "cuda" else "padded"):
+        source, target = to_tokens(batch, device)
+        logits = model(source, target.shifted_right(pads[1]))
+        total += float(smoothed_loss(logits, target.ids, 0.0)[1])
+        tokens += batch.target_tokens
+    loss = total / tokens if tokens else math.nan
+    sources, references, hypotheses = [], [], []
+    bleu = chrf = math.nan
+    limit = recipe.training.validation_sentences
+    if limit and section.pairs:
+        each = -(-limit // len(section.corpora))
+        for name in section.corpora:
+            source_texts, target_texts = section.texts(name)
+            sources += source_texts[:each]
+            references += target_texts[:each]
+        translator = Translator.from_model(model, store.source_tokenizer, store.target_tokenizer, recipe)
+        hypotheses = [translation.text for translation in translator.translate(sources)]
+        scores = score(hypotheses, references)
+        bleu, chrf = scores.bleu.value, scores.chrf.value
+    model.train(training)
+    perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
+    return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
