@@ -9,6 +9,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: kernels are tested on the CPU too
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread():
-    torch.set_num_threads(1)  # tiny models run many times faster on one thread
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Tiny models run many times faster on one thread; and what a test's libraries set (CTranslate2 does) ends with it,
+    for results are the same to the bit only on the same number of threads."""
+    torch.set_num_threads(1)

@@ -41,7 +41,7 @@ def restore(learner: nn.Module, optimisers: list[Optimizer], groups: Mapping[str
     memory["state"] = {}
     for name, value in groups["optimiser"].items():
         weight, _, key = name.partition("/")
-        memory["state"].setdefault(weight, {})[key] = value
+        memory["state"].setdefault(weight, {})[key] = value.clone()  # not a view into the file
     set_optimizer_state_dict(learner, optimisers, memory, options=WHOLE)
 
 
