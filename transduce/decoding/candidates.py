@@ -23,13 +23,14 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     holds a better token: one pass over V for the maxima, and then only these blocks are looked into.
     """
     R, V = log_probs.shape
-    ids = torch.arange(V, device=log_probs.device).expand(R, V)
-    if 2 * count * BLOCK < V:
+    blockwise = 2 * count * BLOCK < V
+    ids = torch.arange(-(-V // BLOCK) if blockwise else V, device=log_probs.device).expand(R, -1)
+    if blockwise:
         whole, rest = log_probs[:, : V - V % BLOCK], log_probs[:, V - V % BLOCK :]
         maxima = whole.reshape(R, -1, BLOCK).amax(-1)
         if rest.size(1):
             maxima = torch.cat([maxima, rest.amax(1, keepdim=True)], dim=1)
-        blocks = _largest(maxima, ids[:, : maxima.size(1)], count)
+        blocks = _largest(maxima, ids, count)
         ids = (blocks[..., None] * BLOCK + torch.arange(BLOCK, device=ids.device)).flatten(1)  # (R, count * BLOCK)
     values = log_probs.gather(1, ids.clamp(max=V - 1)).masked_fill(ids >= V, NEVER)
     chosen = _largest(values, ids, count).clamp(max=V - 1)
