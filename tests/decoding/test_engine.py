@@ -12,6 +12,7 @@ from transduce.data.tokenizer import Tokenizer
 from transduce.decoding import engine as engines
 from transduce.decoding import slots
 from transduce.decoding.engine import TorchEngine, load_model, log_probabilities
+from transduce.decoding.packing import pack
 from transduce.decoding.search import search, sentence_seed
 from transduce.decoding.stepping import begin, step
 from transduce.errors import ConfigError
@@ -65,6 +66,23 @@ def test_a_step_with_buffers_equals_decode(changes):
         rows = rows[1:] if time == 10 else rows  # a sentence has ended
         state, cache = state.select(rows.flatten()), cache.select(rows.flatten())
         tokens = torch.randint(model.config.vocab_size - 1, (rows.numel(),), generator=chance)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="nothing is packed without oneDNN")
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+@torch.inference_mode()
+def test_a_packed_model_gives_the_same_numbers(changes):
+    model, unpacked, rows = build(**changes).float(), build(**changes).float(), torch.arange(4)
+    source = Tokens.padded(SOURCES, source_pad(model))
+    target = Tokens.padded([[5, 6, 7], [8], [9, 3], [4]], model.config.pad)
+    packed = pack(model)
+    assert "logits" in vars(packed)
+    assert [*packed.state_dict()] == [*unpacked.state_dict()]
+    torch.testing.assert_close(packed(source, target), unpacked(source, target))
+    for count in (1, 2, 3, 4):  # rows of a step are filled up
+        one = Tokens.padded(SOURCES[:count], source_pad(model))
+        got, _ = step(packed, rows[:count], begin(packed, one))
+        torch.testing.assert_close(got, step(unpacked, rows[:count], begin(unpacked, one))[0])
 
 
 @pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())

@@ -25,7 +25,7 @@ def pack(model: Transformer) -> Transformer:
     if _can_pack(model.output_weight):
         for name, module in model.named_modules():
             if name.endswith("self_attention"):
-                replaced.append((module, "_together", _joined(module)))  # type: ignore[arg-type]
+                replaced.append((module, "_together", _joined(module)))
             elif isinstance(module, nn.Linear) and not name.endswith(
                 ("self_attention.w_q", "self_attention.w_k", "self_attention.w_v")
             ):
@@ -46,8 +46,9 @@ def _can_pack(weight: Tensor) -> bool:
 def _joined(attention: MultiHeadAttention) -> Callable[..., list[Tensor]]:
     """Queries, keys and values as one product."""
     projections = attention.w_q, attention.w_k, attention.w_v
-    biases = [projection.bias for projection in projections if projection.bias is not None]
-    product = _product(torch.cat([each.weight for each in projections]), torch.cat(biases) if biases else None)
+    biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
+    weight = torch.cat(tuple(projection.weight for projection in projections))
+    product = _product(weight, torch.cat(biases) if biases else None)
     sizes = [projection.out_features for projection in projections]
     return lambda x, *_: [attention._heads(part) for part in product(x).split(sizes, dim=-1)]
 
@@ -61,7 +62,7 @@ def _product(weight: Tensor, bias: Tensor | None) -> Product:
         B, T, _ = x.shape
         if T > 1 or B % ROWS == 0:
             return multiply(x, packed, bias, "none", [], "")  # type: ignore[no-any-return]
-        filled = torch.cat([x, *[x[:1]] * (-B % ROWS)])
+        filled = torch.cat([x, *[x[:1] if B > 1 else x] * (-B % ROWS)])
         return multiply(filled, packed, bias, "none", [], "")[:B]  # type: ignore[no-any-return]
 
     return product

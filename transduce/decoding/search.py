@@ -6,18 +6,21 @@ end-of-sentence is among the K best candidates of a step, and at its limit, wher
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Beams, advance, begin
-from transduce.decoding.candidates import EOS, NEVER
+from transduce.decoding.candidates import EOS, NEVER, UNK, best_tokens
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.errors import InputError
 
@@ -48,6 +51,8 @@ def search(
 
     `limits` are tokens before the end (`config.limit`); `prefixes` and `seeds`, where given, have one entry for each.
     """
+    if not any(map(len, prefixes)) and _is_greedy(config):
+        return _greedy(step, state, limits, pad, config, torch.full((len(limits),), pad, device=device))
     found: list[list[Hypothesis]] = [[] for _ in limits]
     beams = begin(limits, pad, config, prefixes=prefixes, seeds=seeds, device=device)
     sentences = torch.arange(len(limits), device=device)  # those still searched
@@ -67,6 +72,47 @@ def search(
     return found
 
 
+def _is_greedy(config: SearchConfig) -> bool:
+    repetition = config.no_repeat_ngram or config.max_repeats
+    return config.width == 1 and config.temperature == 0 and config.patience <= 1 and not repetition
+
+
+def _greedy(
+    step: Step[S], state: S, limits: Sequence[int], pad: int, config: SearchConfig, tokens: Tensor
+) -> list[list[Hypothesis]]:
+    """What `advance` finds with a beam of one, in a fifth of its operations: the most probable token until the end."""
+    paths: list[list[int]] = [[] for _ in limits]
+    values: list[list[float]] = [[] for _ in limits]
+    margins = [math.inf for _ in limits]
+    never_said = {pad, UNK} if config.forbid_unk else {pad}
+    sentences = list(range(len(limits)))  # those still searched
+    while sentences:
+        log_probs, state = step(tokens, state)
+        ends = log_probs[:, EOS].tolist()
+        best = best_tokens(log_probs.float(), min(5, log_probs.size(1)))  # three of them may be forbidden
+        for i, end, *row in zip(sentences, ends, *(each.tolist() for each in best), strict=True):
+            forbidden = {*never_said, EOS} if len(paths[i]) < config.min_length else never_said
+            ranked = [(value, token) for value, token in zip(*row, strict=True) if token not in forbidden]
+            if len(paths[i]) == limits[i] or not ranked or ranked[0][0] == NEVER:
+                ranked = [(end, EOS)]
+            if len(ranked) > 1 and ranked[1][0] > NEVER:
+                margins[i] = min(margins[i], ranked[0][0] - ranked[1][0])
+            values[i].append(min(ranked[0][0], 0.0))
+            paths[i].append(ranked[0][1])
+        rows = [row for row, i in enumerate(sentences) if paths[i][-1] != EOS]
+        if len(rows) < len(sentences):  # finished sentences leave the batch
+            sentences = [sentences[row] for row in rows]
+            state = state.select(torch.tensor(rows, device=tokens.device)) if rows else state
+        tokens = torch.tensor([paths[i][-1] for i in sentences], device=tokens.device)
+    found = []
+    for path, each, margin in zip(paths, values, margins, strict=True):
+        total = functools.reduce(operator.add, map(np.float32, each))  # rounded as tensors are
+        score = float(total / np.float32(((5 + len(path)) / 6) ** config.alpha))
+        _check(score)
+        found.append([Hypothesis(path[:-1], score, math.fsum(each), each, margin)])
+    return found
+
+
 def results(beams: Beams) -> list[list[Hypothesis]]:
     """What each finished search has found, best first."""
     found = []
@@ -74,11 +120,7 @@ def results(beams: Beams) -> list[list[Hypothesis]]:
     for scores, paths, log_probs, margin in zip(
         ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
     ):
-        if not math.isfinite(scores[0]):
-            raise InputError(
-                "the model gave no probability to any output, or not a number; "
-                "check its weights and that a forced prefix is possible"
-            )
+        _check(scores[0])
         lengths = [path.index(EOS) + 1 for path in paths]
         found.append(
             [
@@ -88,6 +130,14 @@ def results(beams: Beams) -> list[list[Hypothesis]]:
             ]
         )
     return found
+
+
+def _check(score: float) -> None:
+    if not math.isfinite(score):
+        raise InputError(
+            "the model gave no probability to any output, or not a number; "
+            "check its weights and that a forced prefix is possible"
+        )
 
 
 def sentence_seed(seed: int, source: Sequence[int]) -> int:

@@ -73,7 +73,7 @@ class Cache:
     def attend(self, layer: int, q: Tensor, new: KeyValues, first: int) -> Tensor:
         """Keep each row's new key and value, and attend to those from `first` on:  (R, h, 1, d_k) -> (R, h, 1, d_v)."""
         keys, values = self.target[layer]
-        keys[self.length], values[self.length] = new.k[:, :, 0], new.v[:, :, 0]
+        keys[self.length], values[self.length] = new.k.squeeze(2), new.v.squeeze(2)
         k, v = (each[first : self.length + 1].permute(1, 2, 0, 3) for each in (keys, values))
         return F.scaled_dot_product_attention(q, k, v)
 
