@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tyro
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
 
 from transduce.errors import DataError, InputError, TransduceError
 
@@ -206,7 +206,7 @@ def data(
 def translate(
     text: Positional[str | None] = None,
     *,
-    model: Path | None = None,
+    model: UseAppendAction[tuple[Path, ...]] = (),
     beam: int | None = None,
     alpha: float | None = None,
     engine: Literal["auto", "torch", "ctranslate2"] = "auto",
@@ -226,7 +226,8 @@ def translate(
 
     Args:
         text: What to translate; it may have many sentences and markup.
-        model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package.
+        model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package. Given
+            several times, the models decide together.
         beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
         alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
         engine: What runs the model; auto takes the fastest that is there.
@@ -247,7 +248,7 @@ def translate(
     if text is not None and (input or output or column):
         raise InputError("a text was given, and --input, --output or --column too; give one or the other")
     settings = functools.partial(adjusted, beam_size=beam, alpha=alpha, n_best=nbest)
-    translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
+    translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
     if text is None:
         translate_stream(translator, input, output, form)
     else:

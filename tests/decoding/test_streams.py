@@ -31,6 +31,15 @@ def test_a_text_is_translated(translate):
     assert len(out) > 1
 
 
+def test_models_named_one_after_the_other_decide_together(translate, bundle):
+    twice = translate("--model", str(bundle.path), "--scores", "in 98 weeks")  # and once in the fixture
+    once = translate("--engine", "torch", "--scores", "in 98 weeks")
+    assert json.loads(twice[1])["text"] == json.loads(once[1])["text"]
+    status, _, err = translate("--model", str(bundle.path), "--engine", "ctranslate2", "in 98 weeks")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "2 models are an ensemble" in err
+
+
 def test_standard_input_is_translated_line_for_line(translate):
     lines = b"\xef\xbb\xbfin 98 weeks\r\n\n  \n3:48 PM\nin 98 weeks"
     status, out, err = translate(stdin=lines)

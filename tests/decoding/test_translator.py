@@ -5,16 +5,22 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 import transduce
-from transduce.config import SearchConfig
-from transduce.data.tokenizer import EOS
+from transduce.bundle import load_bundle, save_bundle
+from transduce.config import SearchConfig, TokenizerConfig
+from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding import translator as translators
 from transduce.decoding.alignment import word_links
+from transduce.decoding.engine import TorchEngine, load_model
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.placement import words
+from transduce.decoding.search import Ensemble, search
 from transduce.decoding.translator import Translator, adjusted
 from transduce.errors import BundleError, ConfigError, InputError
+from transduce.model import Tokens
 
 
 class Echo:
@@ -199,3 +205,54 @@ def test_importing_the_package_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError):
         transduce.nothing  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def other(bundle, tmp_path_factory):
+    """A bundle of the same vocabulary whose weights are a little off."""
+    torch.manual_seed(3)
+    weights = {name: each + 0.05 * each.std() * torch.randn_like(each) for name, each in bundle.weights().items()}
+    weights["target_embedding.weight"][-1] = 0
+    folder = tmp_path_factory.mktemp("other") / "b"
+    return load_bundle(save_bundle(folder, bundle.recipe, weights, bundle.tokenizer_files, {}, {}))
+
+
+def test_an_ensemble_of_one_model_twice_is_that_model(bundle, translator, sentences):
+    twice = Translator([bundle, bundle.path], device="cpu")
+    for one, alone in zip(twice.translate(sentences[:20]), translator.translate(sentences[:20]), strict=True):
+        assert one.text == alone.text
+        assert one.score == pytest.approx(alone.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@torch.inference_mode()
+def test_an_ensemble_searches_the_mean_of_probabilities(bundle, other, sentences, beam_size):
+    config = SearchConfig(beam_size=beam_size, max_extra=10)
+    together = Translator([bundle, other], device="cpu", search=config)
+    models = [load_model(bundle), load_model(other)]
+    sources = together.tokenizers[0].encode_batch(sentences[:15])
+
+    def step(tokens, state):
+        moved = [m.decode(s.following(tokens[:, None]), s) for m, s in zip(models, state.states, strict=True)]
+        mean = sum(logits[:, 0, :-1].softmax(-1) for logits, _ in moved) / 2
+        return F.pad(mean, (0, 1)).log(), Ensemble(tuple(state for _, state in moved))
+
+    expected = []
+    for source in sources:
+        states = Ensemble(tuple(model.encode(Tokens.padded([source], 499)) for model in models))
+        expected += search(step, states, [config.limit(len(source))], 499, config)
+    found = together.engine.search(sources, config)
+    assert [one[0].ids for one in found] == [one[0].ids for one in expected]
+    assert [one[0].score for one in found] == pytest.approx([one[0].score for one in expected], abs=1e-4)
+    apart = [[one[0].ids for one in TorchEngine(model).search(sources, config)] for model in models]
+    assert [one[0].ids for one in found] not in apart  # so that both are heard
+
+
+def test_an_ensemble_needs_one_vocabulary_and_torch(bundle, other, tmp_path):
+    tokenizer = Tokenizer.train([f"quite other words {n}" for n in range(900)], TokenizerConfig(vocab_size=500))
+    files = {"tokenizer.model": tokenizer.to_bytes()}
+    stranger = save_bundle(tmp_path / "b", bundle.recipe, bundle.weights(), files, {}, {})
+    with pytest.raises(BundleError, match="has another vocabulary than"):
+        Translator([bundle, stranger])
+    with pytest.raises(ConfigError, match="2 models are an ensemble"):
+        Translator([bundle, other], engine="ctranslate2")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +22,7 @@ from transduce.config import SearchConfig
 from transduce.decoding import slots
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.packing import pack
-from transduce.decoding.search import search, sentence_seed
+from transduce.decoding.search import Ensemble, ensemble, search, sentence_seed
 from transduce.decoding.slots import Job, Slots
 from transduce.decoding.stepping import Cache, begin, step
 from transduce.errors import ConfigError
@@ -74,12 +75,12 @@ def load_model(bundle: Bundle, device: torch.device | str = "cpu", dtype: torch.
 
 
 class TorchEngine:
-    """A model on a device. The model is only read."""
+    """A model on a device, or several that share a vocabulary: their mean probability counts. They are only read."""
 
-    def __init__(self, model: Transformer, device: torch.device | str = "cpu") -> None:
-        self.model = model
+    def __init__(self, *models: Transformer, device: torch.device | str = "cpu") -> None:
+        self.models = models
         self.device = torch.device(device)
-        self.dtype = model.target_embedding.weight.dtype
+        self.dtype = models[0].target_embedding.weight.dtype
         self._slots: dict[tuple[Any, ...], Slots] = {}
 
     @torch.inference_mode()
@@ -99,7 +100,7 @@ class TorchEngine:
         ]
         exact = self.dtype == torch.float32
         alone = exact and config.temperature > 0  # a number drawn between tokens of the tail always decides closely
-        with _evaluating(self.model):
+        with _evaluating(self.models):
             found = {
                 i: one
                 for some in ([[job] for job in jobs] if alone else [jobs])
@@ -111,15 +112,18 @@ class TorchEngine:
         return [found[i] for i in range(len(sources))]
 
     def _search(self, jobs: Sequence[Job], config: SearchConfig) -> Iterator[tuple[int, list[Hypothesis]]]:
-        if self.device.type == "cuda":
-            yield from slots.search(self.model, jobs, config, self._slots)
+        if self.device.type == "cuda" and len(self.models) == 1:
+            yield from slots.search(self.models[0], jobs, config, self._slots)
             return
+        shape = self.models[0].config
+        source_pad = (shape.source_vocab_size or shape.vocab_size) - 1
         for batch in batches(jobs, config):
+            source = Tokens.padded([job.source for job in batch], source_pad).to(self.device)
             results = search(
-                self._step,
-                begin(self.model, Tokens.padded([job.source for job in batch], self.pad).to(self.device)),
+                ensemble([partial(_step, model) for model in self.models]),
+                Ensemble(tuple(begin(model, source) for model in self.models)),
                 [job.limit for job in batch],
-                self.model.config.pad,
+                shape.pad,
                 config,
                 prefixes=[job.prefix for job in batch],
                 seeds=[job.seed for job in batch],
@@ -127,15 +131,10 @@ class TorchEngine:
             )
             yield from zip((job.index for job in batch), results, strict=True)
 
-    @property
-    def pad(self) -> int:
-        """The id that fills rows of sources."""
-        config = self.model.config
-        return (config.source_vocab_size or config.vocab_size) - 1
 
-    def _step(self, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        logits, cache = step(self.model, tokens, cache)
-        return log_probabilities(logits), cache
+def _step(model: Transformer, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+    logits, cache = step(model, tokens, cache)
+    return log_probabilities(logits), cache
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
@@ -154,11 +153,13 @@ def batches(jobs: Sequence[Job], config: SearchConfig) -> Iterator[list[Job]]:
 
 
 @contextmanager
-def _evaluating(model: Transformer) -> Iterator[None]:
+def _evaluating(models: Sequence[Transformer]) -> Iterator[None]:
     """Without dropout, and afterwards as before: a model may be translating in the middle of its training."""
-    training = model.training
-    model.eval()
+    training = [model.training for model in models]
+    for model in models:
+        model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for model, before in zip(models, training, strict=True):
+            model.train(before)

@@ -162,7 +162,9 @@ def ensemble(steps: Sequence[Step[Any]]) -> Step[Ensemble]:
 
     def step(tokens: Tensor, state: Ensemble) -> tuple[Tensor, Ensemble]:
         moved = [step(tokens, one) for step, one in zip(steps, state.states, strict=True)]
-        probabilities = torch.stack([log_probs.double().exp() for log_probs, _ in moved])
-        return probabilities.mean(0).log().float(), Ensemble(tuple(one for _, one in moved))
+        log_probs = moved[0][0]
+        if len(moved) > 1:
+            log_probs = torch.stack([each.double().exp() for each, _ in moved]).mean(0).log().float()
+        return log_probs, Ensemble(tuple(one for _, one in moved))
 
     return step

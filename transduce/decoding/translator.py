@@ -8,22 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from transduce.bundle import Bundle, find_bundle, load_bundle
-from transduce.config import Recipe, SearchConfig
+from transduce.bundle import TOKENIZERS, Bundle, find_bundle, load_bundle
+from transduce.config import ModelConfig, Recipe, SearchConfig
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding import markup, text
+from transduce.decoding.engines import EngineName, Precision, choose_engine
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Sentence, Token, Translation
-from transduce.errors import ConfigError, InputError, MissingExtra, require
+from transduce.errors import BundleError, InputError
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.decoding.engine import Engine
     from transduce.model import Transformer
 
-EngineName = Literal["auto", "torch", "ctranslate2"]
-Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
 Candidate = tuple[Hypothesis, str]  # and its text
 FIRST_CHUNK, LAST_CHUNK = 16, 1024  # texts of a stream that are translated together: few at first, for quick answers
 
@@ -36,12 +35,15 @@ class _Work:
     protected: tuple[markup.Protected | None, ...]  # None: there is nothing to translate
 
 
+Place = Bundle | str | Path
+
+
 class Translator:
-    """A bundle, ready to translate."""
+    """A bundle, or an ensemble of several, ready to translate."""
 
     def __init__(
         self,
-        bundle: Bundle | str | Path | None = None,
+        bundle: Place | Sequence[Place] | None = None,
         *,
         engine: EngineName = "auto",
         device: str | None = None,
@@ -51,19 +53,26 @@ class Translator:
         """Without a bundle: the newest of ./runs, or the one that came with the package.
 
         Args:
-            bundle: A bundle, or the folder of one or of a run.
+            bundle: A bundle, or the folder of one or of a run; several with one vocabulary are an ensemble.
             engine: What runs the model: "torch", "ctranslate2", or "auto" for the fastest that is there.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
             precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
             search: How to search, or what to change in how the bundle's recipe says to search.
         """
-        loaded = bundle if isinstance(bundle, Bundle) else load_bundle(find_bundle(bundle))
-        self._bundle: Bundle | None = loaded
-        files = loaded.tokenizer_files
+        places = [bundle] if bundle is None or isinstance(bundle, Place) else bundle
+        bundles = [one if isinstance(one, Bundle) else load_bundle(find_bundle(one)) for one in places]
+        self._bundle: Bundle | None = bundles[0]
+        recipe, files = bundles[0].recipe, bundles[0].tokenizer_files
+        for other in bundles[1:]:
+            if any(other.tokenizer_files.get(name) != files.get(name) for names in TOKENIZERS for name in names):
+                raise BundleError(
+                    f"{other.path} has another vocabulary than {bundles[0].path}; an ensemble needs one tokenizer"
+                )
         source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
         target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
-        self._set(source, target, loaded.recipe, search(loaded.recipe.search) if callable(search) else search)
-        self.engine = _engine(loaded, engine, device, precision)
+        models = [one.recipe.model for one in bundles]
+        self._set(source, target, recipe, search(recipe.search) if callable(search) else search, models)
+        self.engine: Engine = choose_engine(bundles, engine, device, precision)
 
     @classmethod
     def from_model(
@@ -80,17 +89,25 @@ class Translator:
 
         self = cls.__new__(cls)
         self._bundle, self._model = None, model
-        self._set(source_tokenizer, target_tokenizer, recipe, search)
-        self.engine = TorchEngine(model, model.target_embedding.weight.device)
+        self._set(source_tokenizer, target_tokenizer, recipe, search, [model.config])
+        self.engine = TorchEngine(model, device=model.target_embedding.weight.device)
         return self
 
-    def _set(self, source: Tokenizer, target: Tokenizer, recipe: Recipe, search: SearchConfig | None) -> None:
+    def _set(
+        self,
+        source: Tokenizer,
+        target: Tokenizer,
+        recipe: Recipe,
+        search: SearchConfig | None,
+        models: Sequence[ModelConfig],
+    ) -> None:
         self.tokenizers = source, target
         self.recipe = recipe
-        config = search or recipe.search
-        if recipe.model.positions == "learned":  # there are no positions after the last
-            last = recipe.model.max_positions - 1
+        config, self._max_tokens = search or recipe.search, recipe.data.max_tokens
+        if learned := [model.max_positions for model in models if model.positions == "learned"]:
+            last = min(learned) - 1  # there are no positions after it
             config = replace(config, max_length=min(config.max_length or last, last))
+            self._max_tokens = min(self._max_tokens, *learned)
         self.search = config
 
     @overload
@@ -140,9 +157,7 @@ class Translator:
         return [self._finish(work, candidates, alignments, confidences) for work in works]
 
     def _prepare(self, one: str) -> _Work:
-        language, limit = self.recipe.data.source_language, self.recipe.data.max_tokens
-        if self.recipe.model.positions == "learned":
-            limit = min(limit, self.recipe.model.max_positions)
+        language, limit = self.recipe.data.source_language, self._max_tokens
         document = text.split(one, language, count_tokens=self._count_tokens(limit), max_tokens=limit)
         protected = (markup.protect(piece.text) for piece in document.pieces)
         return _Work(document, tuple(kept if kept.has_text else None for kept in protected))
@@ -205,36 +220,3 @@ class Translator:
 def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
     """The settings of a search with these changed, where they are not None. A beam grows to give enough hypotheses."""
     return replace(search, **{name: value for name, value in changes.items() if value is not None})
-
-
-def _engine(bundle: Bundle, name: EngineName, device: str | None, precision: Precision) -> Engine:
-    """The engine of that name, or the fastest that is there."""
-    if name not in get_args(EngineName) or precision not in get_args(Precision):
-        names, numbers = (", ".join(get_args(each)) for each in (EngineName, Precision))
-        raise ConfigError(f"engine is {name!r} and precision {precision!r}; expected one of {names}; one of {numbers}")
-    half = precision in ("bf16", "fp16")
-    if name == "ctranslate2" or (name == "auto" and not half and _prefers_ctranslate2(bundle, device)):
-        from transduce.decoding.ctranslate2 import CTranslate2Engine
-
-        if half:
-            raise ConfigError(f"precision is {precision}, but the engine ctranslate2 has int8 and float32; use torch")
-        return CTranslate2Engine(bundle, device, quantization="float32" if precision == "float32" else "int8")
-    from transduce.decoding.engine import DTYPES, TorchEngine, load_model, resolve_device
-
-    if precision == "int8":
-        raise ConfigError("precision is int8, which the engine torch has not; use ctranslate2, or float32 or bf16")
-    where = resolve_device(device)
-    numbers = precision if precision != "auto" else "bf16" if where.type == "cuda" else "float32"
-    return TorchEngine(load_model(bundle, where, DTYPES[numbers]), where)
-
-
-def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
-    """On a CPU, where it is installed and can carry the model. Torch need not be waited for to find that out."""
-    from transduce.decoding.conversion import refusal
-
-    try:
-        runtime = require("ctranslate2", extra="ctranslate2")
-    except MissingExtra:
-        return False
-    on_cpu = device == "cpu" or (device is None and not runtime.get_cuda_device_count())
-    return on_cpu and refusal(bundle.recipe.model) is None
