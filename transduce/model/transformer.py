@@ -76,6 +76,8 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def initialise(self) -> None:
         """Embeddings of variance 1/d_model, so of variance 1 once scaled, and logits of variance 1; Xavier matrices."""
+        if self.target_embedding.weight.is_meta:  # nothing to write to; and there, torch would load its compiler
+            return
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
