@@ -292,6 +292,35 @@ def score(
     print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
 
 
+def bench(
+    what: Positional[Literal["decode"]],
+    model: Positional[Path],
+    *,
+    input: Path | None = None,
+    beam: int = 4,
+    sentences: int = 100,
+    rounds: int = 3,
+    json: bool = False,
+) -> None:
+    """Measure how fast a bundle translates on this CPU, in every engine and beside the peers.
+
+    Example: transduce bench decode runs/demo
+
+    Args:
+        what: Translation (decode).
+        model: A bundle, or the run that made it.
+        input: A file of sentences, one a line; by default phrases, if the bundle's languages are among theirs.
+        beam: Hypotheses searched side by side (1: greedy).
+        sentences: How many to translate.
+        rounds: How often each contender translates them, together and one by one.
+        json: Print JSON in place of a table.
+    """
+    from transduce.decoding.benchmark import benchmark, print_figures, read_sentences
+
+    bundle, texts = read_sentences(model, input, sentences)
+    print_figures(list(benchmark(bundle, texts, beam, rounds)), as_json=json)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "describe": describe,
     "data": data,
@@ -301,6 +330,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "watch": watch,
     "translate": translate,
     "score": score,
+    "bench": bench,
 }
 
 

@@ -46,7 +46,7 @@ class CTranslate2Engine:
         """`folder` has the converted model, if it is not to be kept beside the bundle; 0 threads: as many as fit."""
         runtime = require("ctranslate2", extra="ctranslate2")
         self._bundle = bundle
-        folder = folder or _converted(bundle, quantization)
+        folder = folder or converted(bundle, quantization)
         try:
             self._translator = runtime.Translator(
                 str(folder), device=device or "auto", compute_type=quantization, intra_threads=threads
@@ -162,7 +162,7 @@ def _plain(config: SearchConfig) -> bool:
     return all(getattr(config, name) == getattr(_PLAIN, name) for name in same) and enough == round(enough, 0) < 1e6
 
 
-def _converted(bundle: Bundle, quantization: Quantization) -> Path:
+def converted(bundle: Bundle, quantization: Quantization) -> Path:
     """The folder of the converted model: beside the bundle, or in the user's cache where that cannot be written."""
     name = f"{bundle.fingerprint[:16]}-{quantization}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce" / "ctranslate2"

@@ -41,7 +41,7 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
     """Translate a file (None: stdin) line by line into a file (None: stdout). Notices go to stderr."""
     if source and target and target.exists() and source.samefile(target):
         raise InputError(f"{source} is both input and output; choose another output")
-    with _opened(source) as file, _created(target) as out, _progress(source, target) as advance:
+    with opened(source) as file, _created(target) as out, _progress(source, target) as advance:
         rows: deque[list[str]] = deque()  # of the lines that are being translated
 
         def texts() -> Iterator[str]:
@@ -97,7 +97,8 @@ def read_lines(file: BinaryIO, source: Path | None, errors: Errors) -> Iterator[
 
 
 @contextmanager
-def _opened(source: Path | None) -> Iterator[BinaryIO]:
+def opened(source: Path | None) -> Iterator[BinaryIO]:
+    """A file, or stdin."""
     if source is None:
         yield sys.stdin.buffer
         return
