@@ -1,15 +1,16 @@
 """Whatever a user hands over: it works, or one clear line says what is wrong."""
 
 import io
-import json
 import os
 import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from transduce import bundle as bundles
 from transduce.cli import run
 
 
@@ -59,11 +60,11 @@ def test_a_damaged_bundle_names_the_file(translate, damaged, name, damage):
     refused(translate("--model", damaged, "text"), str(damaged))
 
 
-def test_a_bundle_of_a_newer_format(translate, damaged):
-    manifest = json.loads((damaged / "MANIFEST.json").read_text())
-    manifest["version"] = manifest.get("version", 1) + 1
-    (damaged / "MANIFEST.json").write_text(json.dumps(manifest))
-    refused(translate("--model", damaged, "text"), "newer")
+def test_a_bundle_of_a_newer_format(translate, bundle, tmp_path, monkeypatch):
+    with monkeypatch.context() as later:
+        later.setattr(bundles, "BUNDLE", replace(bundles.BUNDLE, version=2))
+        bundles.save_bundle(tmp_path / "b", bundle.recipe, bundle.weights(), bundle.tokenizer_files, {}, {})
+    refused(translate("--model", tmp_path / "b", "text"), "bundle format 2", "up to 1; upgrade transduce")
 
 
 def test_a_poisoned_pickle_is_never_read(translate, damaged, tmp_path):
