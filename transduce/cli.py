@@ -219,6 +219,8 @@ def translate(
     alignments: bool = False,
     errors: Literal["strict", "replace"] = "strict",
     column: int | None = None,
+    prefix: str = "",
+    search: UseAppendAction[tuple[str, ...]] = (),
 ) -> None:
     """Translate a text, or without one, standard input line for line.
 
@@ -240,14 +242,17 @@ def translate(
         alignments: Write which source word each word comes from, as JSON.
         errors: What to do with bytes that are not UTF-8: stop and name the line, or replace them.
         column: Translate this column (from 1) of tab-separated values and keep the others.
+        prefix: How each translation has to begin.
+        search: Another setting of the search, such as temperature=0.8 (sampling), no_repeat_ngram=3 or max_length=100;
+            may be given several times.
     """
     from transduce.decoding.streams import Format, print_translation, translate_stream
     from transduce.decoding.translator import Translator, adjusted
 
-    form = Format(column, errors, scores or alignments or nbest > 1, alignments)
+    form = Format(column, errors, scores or alignments or nbest > 1, alignments, prefix)
     if text is not None and (input or output or column):
         raise InputError("a text was given, and --input, --output or --column too; give one or the other")
-    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha, n_best=nbest)
+    settings = functools.partial(adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest)
     translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
     if text is None:
         translate_stream(translator, input, output, form)

@@ -63,17 +63,21 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
 
 def apply_override(recipe: Recipe, override: str) -> Recipe:
     """The recipe with one `section.setting=value` applied."""
-    name, equals, text = override.partition("=")
-    if not equals:
-        raise ConfigError(f"{override!r} is not an override; expected section.setting=value, such as model.N=2")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word: training.schedule=cosine
-    tree: Any = value
+    name, tree = read_override(override)
     for part in reversed(name.split(".")):
         tree = {part: tree}
     return update(recipe, tree)
+
+
+def read_override(override: str, example: str = "section.setting=value, such as model.N=2") -> tuple[str, Any]:
+    """The name and the value of `name=value`."""
+    name, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"{override!r} is not an override; expected {example}")
+    try:
+        return name, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, text  # a bare word: training.schedule=cosine
 
 
 def to_toml(recipe: Recipe) -> str:

@@ -100,6 +100,16 @@ def test_a_column_is_translated_and_the_others_kept(translate):
     assert "line 2 has 2 columns; expected at least 3" in err
 
 
+def test_the_search_can_be_told_how(translate):
+    line = b"The price rose by 88.8%.\n"
+    assert translate("--prefix", "Der Preis", stdin=line)[1].startswith(b"Der Preis")
+    sample = ["--search", "temperature=2.0", "--search", "top_k=50"]
+    samples = {translate(*sample, "--search", f"seed={seed}", stdin=line)[1] for seed in (1, 1, 2, 3)}
+    assert len(samples) == 3
+    tokens = json.loads(translate("--search", "max_length=2", "--scores", stdin=line)[1])["sentences"][0]["tokens"]
+    assert len(tokens) <= 3
+
+
 def test_a_line_that_was_cut_is_named(translate):
     status, out, err = translate(stdin=b"in 98 weeks\n" + b"one, " * 300 + b"\n")
     assert (status, out.count(b"\n")) == (0, 2)

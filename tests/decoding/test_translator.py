@@ -163,6 +163,16 @@ def test_markup_survives(translator):
         assert translated.count(kept) == 1
 
 
+def test_a_forced_beginning_begins_the_translation_of_each_text(bundle, sentences):
+    for engine in ("torch", "auto"):
+        translator = Translator(bundle, engine=engine, device="cpu")
+        found = translator.translate([sentences[0], "", "In 98 weeks.\nIn 12 days."], prefix="Der Preis")
+        assert [one.text.startswith("Der Preis") for one in found] == [True, False, True]
+        assert not any(part.text.startswith("Der Preis") for part in found[2].sentences[1:])
+    (streamed,) = translator.translate_lines([sentences[0]], prefix="Der Preis")
+    assert streamed.text == found[0].text
+
+
 def test_learned_positions_are_never_run_over(bundle):
     recipe = replace(bundle.recipe, model=replace(bundle.recipe.model, positions="learned", max_positions=30))
     from transduce.model import Transformer
@@ -174,6 +184,13 @@ def test_learned_positions_are_never_run_over(bundle):
 
 def test_settings_change_where_they_are_given():
     assert adjusted(SearchConfig(), beam_size=2, alpha=None) == SearchConfig(beam_size=2)
+    assert adjusted(SearchConfig(beam_size=1), n_best=3) == SearchConfig(beam_size=3, n_best=3)
+    sampled = adjusted(SearchConfig(), ["top_k=5", "temperature=0.8"], beam_size=2)
+    assert sampled == SearchConfig(beam_size=2, top_k=5, temperature=0.8)
+    with pytest.raises(ConfigError, match="expected setting=value, such as temperature"):
+        adjusted(SearchConfig(), ["temperature"])
+    with pytest.raises(ConfigError, match=r"search\.temprature is not a setting; did you mean temperature"):
+        adjusted(SearchConfig(), ["temprature=1"])
     with pytest.raises(ConfigError, match=r"raise search\.beam_size"):
         adjusted(SearchConfig(), beam_size=1, n_best=3)
 

@@ -29,6 +29,7 @@ class Format:
     errors: Errors = "strict"
     json: bool = False
     alignments: bool = False
+    prefix: str = ""  # how each translation has to begin
 
     def __post_init__(self) -> None:
         if self.column is not None and self.column < 1:
@@ -53,7 +54,7 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
 
         at_once = 1 if source is None and sys.stdin.isatty() else LAST_CHUNK  # a person waits for each answer
         translations = translator.translate_lines(
-            texts(), alignments=form.alignments, confidences=form.json, at_once=at_once
+            texts(), alignments=form.alignments, confidences=form.json, prefix=form.prefix, at_once=at_once
         )
         for number, translation in enumerate(translations, start=1):
             row = rows.popleft()
@@ -67,7 +68,7 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
     """Translate one text to stdout."""
-    translation = translator.translate(text, alignments=form.alignments, confidences=form.json)
+    translation = translator.translate(text, alignments=form.alignments, confidences=form.json, prefix=form.prefix)
     for notice in translation.notices:
         print(f"transduce: {notice}", file=sys.stderr)
     print(json.dumps(translation.to_json(), ensure_ascii=False) if form.json else translation.text)

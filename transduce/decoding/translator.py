@@ -18,6 +18,7 @@ from transduce.decoding.engines import EngineName, Precision, choose_engine
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Sentence, Token, Translation
 from transduce.errors import BundleError, InputError
+from transduce.recipe import read_override, update
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.decoding.engine import Engine
@@ -33,6 +34,10 @@ class _Work:
 
     document: text.Document
     protected: tuple[markup.Protected | None, ...]  # None: there is nothing to translate
+
+    def searched(self) -> list[markup.Protected]:
+        """What an engine is to translate."""
+        return [kept for kept in self.protected if kept]
 
 
 Place = Bundle | str | Path
@@ -111,13 +116,20 @@ class Translator:
         self.search = config
 
     @overload
-    def translate(self, texts: str, *, alignments: bool = ..., confidences: bool = ...) -> Translation: ...
+    def translate(
+        self, texts: str, *, alignments: bool = ..., confidences: bool = ..., prefix: str = ...
+    ) -> Translation: ...
     @overload
     def translate(
-        self, texts: list[str] | tuple[str, ...], *, alignments: bool = ..., confidences: bool = ...
+        self, texts: list[str] | tuple[str, ...], *, alignments: bool = ..., confidences: bool = ..., prefix: str = ...
     ) -> list[Translation]: ...
     def translate(
-        self, texts: str | list[str] | tuple[str, ...], *, alignments: bool = False, confidences: bool = False
+        self,
+        texts: str | list[str] | tuple[str, ...],
+        *,
+        alignments: bool = False,
+        confidences: bool = False,
+        prefix: str = "",
     ) -> Translation | list[Translation]:
         """The translation of a text, or of each of several. A text may have any length, many lines and markup.
 
@@ -125,10 +137,11 @@ class Translator:
             texts: One text or several.
             alignments: Also say which words come from which.
             confidences: Also say how sure the model is of each token.
+            prefix: How each translation has to begin.
         """
         if isinstance(texts, str):
-            return self._translate([texts], alignments, confidences)[0]
-        return self._translate(list(texts), alignments, confidences)
+            return self._translate([texts], alignments, confidences, prefix)[0]
+        return self._translate(list(texts), alignments, confidences, prefix)
 
     def translate_lines(
         self,
@@ -136,22 +149,25 @@ class Translator:
         *,
         alignments: bool = False,
         confidences: bool = False,
+        prefix: str = "",
         at_once: int = LAST_CHUNK,
     ) -> Iterator[Translation]:
         """The translation of each text of a stream, in order, never holding more than `at_once` of them."""
         size, stream = min(FIRST_CHUNK, at_once), iter(lines)
         while chunk := list(itertools.islice(stream, size)):
-            yield from self._translate(chunk, alignments, confidences)
+            yield from self._translate(chunk, alignments, confidences, prefix)
             size = min(2 * size, at_once)
 
-    def _translate(self, texts: Sequence[str], alignments: bool, confidences: bool) -> list[Translation]:
+    def _translate(self, texts: Sequence[str], alignments: bool, confidences: bool, prefix: str) -> list[Translation]:
         for number, one in enumerate(texts):
             if not isinstance(one, str):
                 raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
         works = [self._prepare(one) for one in texts]
-        plains = [kept.plain for work in works for kept in work.protected if kept]
+        plains = [kept.plain for work in works for kept in work.searched()]
         sources = self.tokenizers[0].encode_batch(plains)
-        found = self.engine.search(sources, self.search, token_scores=confidences) if plains else []
+        forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
+        prefixes = [[] if n else forced for work in works for n, _ in enumerate(work.searched())] if forced else ()
+        found = self.engine.search(sources, self.search, prefixes=prefixes, token_scores=confidences) if plains else []
         decoded = iter(self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses]))
         candidates = iter([[(one, next(decoded)) for one in hypotheses] for hypotheses in found])
         return [self._finish(work, candidates, alignments, confidences) for work in works]
@@ -217,6 +233,12 @@ class Translator:
         return load_model(self._bundle)
 
 
-def adjusted(search: SearchConfig, **changes: Any) -> SearchConfig:
-    """The settings of a search with these changed, where they are not None. A beam grows to give enough hypotheses."""
-    return replace(search, **{name: value for name, value in changes.items() if value is not None})
+def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any) -> SearchConfig:
+    """The settings of a search with these changed, where they are not None, and with each `name=value`.
+
+    A beam that nobody asked for grows to give enough hypotheses.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
+    named = dict(read_override(each, "setting=value, such as temperature=0.8") for each in overrides)
+    return update(search, {**given, **named}, "search.")
