@@ -166,10 +166,10 @@ def test_markup_survives(translator):
 def test_a_forced_beginning_begins_the_translation_of_each_text(bundle, sentences):
     for engine in ("torch", "auto"):
         translator = Translator(bundle, engine=engine, device="cpu")
-        found = translator.translate([sentences[0], "", "In 98 weeks.\nIn 12 days."], prefix="Der Preis")
-        assert [one.text.startswith("Der Preis") for one in found] == [True, False, True]
-        assert not any(part.text.startswith("Der Preis") for part in found[2].sentences[1:])
-    (streamed,) = translator.translate_lines([sentences[0]], prefix="Der Preis")
+        found = translator.translate([sentences[0], "", "In 98 weeks.\nIn 12 days."], prefix="12 Nein")
+        assert [one.text.startswith("12 Nein") for one in found] == [True, False, True]
+        assert not any(part.text.startswith("12 Nein") for part in found[2].sentences[1:])
+    (streamed,) = translator.translate_lines([sentences[0]], prefix="12 Nein")
     assert streamed.text == found[0].text
 
 
