@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle import Bundle
-from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.conversion import Quantization, convert
 from transduce.decoding.engine import load_model
 from transduce.errors import require
 from transduce.export.output import made_whole, write_report
-from transduce.export.verification import verify
+from transduce.export.verification import tokenizers, verify
 
 
 def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> dict[str, Any]:
@@ -33,8 +32,8 @@ def verify_model(bundle: Bundle, folder: Path, quantization: Quantization, *, ad
     if quantization == "float32":
         return report | verify(model, _Runtime(bundle, folder, "float32", adds_end))
     with tempfile.TemporaryDirectory() as exact:
-        convert(bundle, Path(exact), "float32")
-        report |= verify(model, _Runtime(bundle, Path(exact), "float32"))
+        convert(bundle, Path(exact), "float32", adds_end=adds_end)
+        report |= verify(model, _Runtime(bundle, Path(exact), "float32", adds_end))
     rounded = verify(model, _Runtime(bundle, folder, quantization, adds_end), tolerance=math.inf)
     return report | {"rounded": {name: rounded[name] for name in ("largest_difference", "same_translations")}}
 
@@ -44,13 +43,11 @@ class _Runtime:
 
     name = "CTranslate2"
 
-    def __init__(self, bundle: Bundle, folder: Path, compute_type: str, adds_end: bool = False) -> None:
+    def __init__(self, bundle: Bundle, folder: Path, compute_type: str, adds_end: bool) -> None:
         runtime = require("ctranslate2", extra="ctranslate2")
         self._translator = runtime.Translator(str(folder), device="cpu", compute_type=compute_type)
-        files, self._adds_end = bundle.tokenizer_files, adds_end
-        source, target = (
-            Tokenizer(files.get("tokenizer.model") or files[f"{side}.model"]) for side in ("source", "target")
-        )
+        self._adds_end = adds_end
+        source, target = tokenizers(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
         self._target_pieces = target.pieces(range(target.vocab_size))
 

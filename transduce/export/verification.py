@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from transduce.config import SearchConfig
+from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.engine import TorchEngine, log_probabilities
 from transduce.errors import ExportError
 from transduce.model import Tokens, Transformer
@@ -54,11 +55,18 @@ def verify(
     return {"sequences": SAMPLE, "largest_difference": worst, "same_translations": equal, "tolerance": tolerance}
 
 
-def verify_texts(name: str, texts: Sequence[str], *, theirs: Callable[[str], Any], ours: Callable[[str], Any]) -> None:
-    """Two tokenizers make the same of every text."""
-    for text in texts:
-        if (there := theirs(text)) != (here := ours(text)):
-            raise ExportError(f"{name} makes {there} of {text!r}, but transduce {here}")
+def sample_ids(ids: Sequence[int]) -> list[list[int]]:
+    """Random sequences of these."""
+    chance = random.Random(2)
+    return [chance.choices(ids, k=chance.randint(1, 24)) for _ in range(SAMPLE)]
+
+
+def tokenizers(files: Mapping[str, bytes]) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the source and of the target, from a bundle's files."""
+    source, target = (
+        Tokenizer(files.get("tokenizer.model") or files[f"{side}.model"]) for side in ("source", "target")
+    )
+    return source, target
 
 
 @torch.inference_mode()
