@@ -1,5 +1,6 @@
 """Folders as OPUS-MT has them: a SentencePiece model for each language, ids of their own in vocab.json, any weights."""
 
+import functools
 import io
 import json
 
@@ -9,14 +10,20 @@ import torch
 from transduce.data.phrases import phrases
 
 
+@functools.cache
 def pairs():
     return phrases("en", "de", 1500)["train"]
 
 
-def spm(texts, kind, size):
+@functools.cache
+def spm(side, kind, size):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts), model_writer=model, model_type=kind, vocab_size=size, minloglevel=2
+        sentence_iterator=(pair[side] for pair in pairs()),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=size,
+        minloglevel=2,
     )
     return model.getvalue()
 
@@ -31,7 +38,7 @@ def folder(path, *, kind="unigram", codes=(), orphans=3, special=("</s>", "<unk>
     import transformers
 
     path.mkdir(parents=True)
-    models = [spm([pair[side] for pair in pairs()], kind, 260) for side in (0, 1)]
+    models = [spm(side, kind, 260) for side in (0, 1)]
     source, target = map(names_of, models)
     missing = [piece for piece in source if piece not in target][:orphans]
     known = [*(piece for piece in source if piece not in missing), *target]

@@ -62,6 +62,8 @@ class Both(NamedTuple):
 
 def import_model(folder: Path, out: Path) -> dict[str, Any]:
     """Make the bundle `out`; the figures of its verification, which are part of its provenance."""
+    if out.exists():
+        raise ExportError(f"{out} exists already and is never overwritten; choose another folder with --out")
     theirs, tokenizer = _load(folder)
     both = Both(_vocabulary(folder, tokenizer, "source"), _vocabulary(folder, tokenizer, "target"))
     files = {

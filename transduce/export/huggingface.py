@@ -83,10 +83,9 @@ def _marian(bundle: Bundle) -> Any:
     found = model.load_state_dict(_weights(bundle), strict=False)
     assert not [name for name in (*found.missing_keys, *found.unexpected_keys) if "embed_positions" not in name], found
     model.tie_weights()
-    # Marian's length penalty is another formula; this is the nearest that it has to the recipe's.
-    model.generation_config = library.GenerationConfig(
-        num_beams=search.beam_size, length_penalty=search.alpha, **special, **limits
-    )
+    if search.beam_size > 1:  # another formula than ours; with the same exponent it is the nearest
+        limits["length_penalty"] = search.alpha
+    model.generation_config = library.GenerationConfig(num_beams=search.beam_size, **special, **limits)
     return model.eval()
 
 

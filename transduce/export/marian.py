@@ -7,6 +7,7 @@ no order of their own, so permuting every weight that reads or writes it gives e
 from __future__ import annotations
 
 import itertools
+import random
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,13 +126,14 @@ def verify_tokenizer(
     theirs: Any, source: Tokenizer, target: Tokenizer, ids: Ids | None = None, said: range | None = None
 ) -> None:
     """A sample of texts becomes the same ids in both, and a sample of ids the same text."""
+    chance = random.Random(2)
     codes, plain = _pieces(source, range(2, source.pad))
-    texts = [text.strip() for text in source.decode_batch(sample_ids(plain))]
+    texts = [text.strip() for text in source.decode_batch(sample_ids(plain, chance))]
     for text in [*texts, *(f"{code} {text}" for code, text in zip(codes, itertools.cycle(texts), strict=False))]:
         here = [ids.source[token] if ids else token for token in source.encode(text)]
         if here != (there := theirs(text).input_ids):
             raise ExportError(f"transformers makes the tokens {there} of {text!r}, but transduce {here}")
-    for tokens in sample_ids(_pieces(target, said or range(2, target.pad))[1]):
+    for tokens in sample_ids(_pieces(target, said or range(2, target.pad))[1], chance):
         written = target.decode(tokens).strip()
         if written != (other := theirs.decode([ids.target[token] if ids else token for token in tokens]).strip()):
             raise ExportError(f"transformers makes {other!r} of the tokens {tokens}, but transduce {written!r}")

@@ -2,7 +2,8 @@
 
 A Marian folder has a SentencePiece model for each language, which knows how text is cut, and vocab.json, which knows
 ids. Ours is one SentencePiece model whose ids are the vocabulary's. Pieces of the other language are in it only for
-their ids: no text is ever cut into them, and the target's can still be read.
+their ids: no text is ever cut into them, and the target's can still be read. One thing is not as in Marian, which takes
+two strange letters in a row for one unknown piece: here each is looked up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Literal
 
 from transduce.errors import require
 
+NEVER = -1e9  # the score of a piece that no text is cut into
+UNKNOWN_PENALTY = 10.0  # how far below the rarest piece SentencePiece puts an unknown letter
 _SPACE_MARK = "\u2581"
 _CODE = re.compile(rf"{_SPACE_MARK}?(>>.+<<)")  # the target language at the beginning of a source, as >>deu<<
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5  # SentencePiece's types
@@ -23,7 +26,7 @@ def arrange(model: bytes, names: Sequence[str], side: Literal["source", "target"
     proto = _parse(model)
     own = {piece.piece: piece for piece in proto.pieces if piece.type not in (_UNKNOWN, _CONTROL, _UNUSED)}
     last = len(names) - 1
-    lowest = min(piece.score for piece in proto.pieces) - 1
+    rare = min(piece.score for piece in own.values()) - UNKNOWN_PENALTY
     del proto.pieces[:]
     for index, name in enumerate(names):
         if index in (0, 1, last):
@@ -33,10 +36,12 @@ def arrange(model: bytes, names: Sequence[str], side: Literal["source", "target"
             proto.pieces.add(piece=_SPACE_MARK + code[1], score=0, type=kind)
         elif name in own:
             proto.pieces.append(own[name])
+        elif len(name) == 1:  # a letter that this model has never seen, but vocab.json has: Marian looks it up there
+            proto.pieces.add(piece=name, score=rare, type=_NORMAL)
         else:
             # A target's is UNUSED, for CONTROL pieces are not shown. A source's is CONTROL, for byte-pair encoding
             # merges through UNUSED ones.
-            proto.pieces.add(piece=name, score=lowest, type=_CONTROL if side == "source" else _UNUSED)
+            proto.pieces.add(piece=name, score=NEVER, type=_CONTROL if side == "source" else _UNUSED)
     trainer = proto.trainer_spec
     trainer.eos_piece, trainer.unk_piece, trainer.pad_piece = names[0], names[1], names[last]
     trainer.eos_id, trainer.unk_id, trainer.pad_id, trainer.bos_id = 0, 1, last, -1

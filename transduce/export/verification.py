@@ -15,7 +15,7 @@ from transduce.errors import ExportError
 from transduce.model import Tokens, Transformer
 
 SAMPLE = 16  # sequences of random tokens, and as many texts
-LENGTH = 20  # tokens that are translated
+LENGTH = 12  # tokens that are translated
 TOLERANCE = 1e-4  # of a log-probability in float32; of a tiny one, the share
 
 
@@ -36,10 +36,9 @@ def verify(
 ) -> dict[str, Any]:
     """Compare log-probabilities and translated tokens of a sample; the figures. `said`: what can stand in a target."""
     config, chance, worst, equal = model.config, random.Random(1), 0.0, 0
-    engine, search = TorchEngine(model), SearchConfig(beam_size=1, max_length=LENGTH)
     read, said = range(2, (config.source_vocab_size or config.vocab_size) - 1), said or range(2, config.vocab_size - 1)
-    for number in range(1, SAMPLE + 1):
-        source, target = ([*chance.choices(ids, k=chance.randint(1, 24)), 0] for ids in (read, said))
+    sources, targets = ([[*ids, 0] for ids in sample_ids(side, chance)] for side in (read, said))
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
         pairs = zip(_log_probs(model, source, target), runtime.log_probs(source, target), strict=True)
         for place, (mine, other) in enumerate(pairs, start=1):
             worst = max(worst, difference := abs(mine - other) / max(1, abs(mine)))
@@ -48,16 +47,17 @@ def verify(
                     f"{runtime.name} gives token {place} of sample {number} the log-probability {other:.5f}, "
                     f"but transduce {mine:.5f}; report this with the bundle's config.toml"
                 )
-        here, there = engine.search([source], search)[0][0], list(runtime.greedy(source, LENGTH))
+    found = TorchEngine(model).search(sources, SearchConfig(beam_size=1, max_length=LENGTH))
+    for number, (source, (here,)) in enumerate(zip(sources, found, strict=True), start=1):
+        there = list(runtime.greedy(source, LENGTH))
         equal += here.ids == there
         if here.ids != there and here.margin > tolerance * max(1, abs(here.log_prob)):
             raise ExportError(f"{runtime.name} translates sample {number} as {there}, but transduce as {here.ids}")
     return {"sequences": SAMPLE, "largest_difference": worst, "same_translations": equal, "tolerance": tolerance}
 
 
-def sample_ids(ids: Sequence[int]) -> list[list[int]]:
+def sample_ids(ids: Sequence[int], chance: random.Random) -> list[list[int]]:
     """Random sequences of these."""
-    chance = random.Random(2)
     return [chance.choices(ids, k=chance.randint(1, 24)) for _ in range(SAMPLE)]
 
 
