@@ -70,15 +70,8 @@ class Trainer:
         self.ema: dict[str, Tensor] = {}
         self.messages: list[str] = []
         self._resume(start_from)
-        self.plan = Plan(
-            store,
-            tokens_per_step=training.tokens_per_step,
-            seed=training.seed,
-            weights=[corpus.weight for corpus in recipe.data.corpora],
-            temperature=recipe.data.temperature,
-            # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
-            layout="packed" if world.device.type == "cuda" else "padded",
-        )
+        # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
+        self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
         self.micro_batches = training.micro_batches or fitting_micro_batches(recipe, world)
         graphed = world.size == 1 and world.device.type == "cuda" and training.optimiser != "muon"
         self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
