@@ -204,7 +204,8 @@ class TrainingConfig:
     validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone
     save_every: int = 1_000
     keep_checkpoints: int = 5
-    average_checkpoints: int = 5  # §6.1: the last so many make the final model
+    average_checkpoints: int = 5  # §6.1: the mean of so many is the final model
+    average: Literal["last", "best"] = "last"  # of which; best: by the score of a validation at the same step
     patience: int = 0  # stop after so many validations without a better score; 0: never
     until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 
