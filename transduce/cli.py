@@ -323,6 +323,8 @@ def import_model(
 
     Example: transduce import huggingface opus-mt-en-de --out opus
 
+    A model of many target languages takes the language's code before each sentence: ">>deu<< Good morning."
+
     Args:
         layout: What the folder is: a MarianMT model of Hugging Face.
         folder: Where it is on this machine.
