@@ -20,7 +20,7 @@ transformers = pytest.importorskip("transformers")
 FOLDERS = {
     "opus": {},
     "bpe, multilingual": {"kind": "bpe", "codes": (">>deu<<", ">>fra<<")},
-    "two vocabularies": {"share_encoder_decoder_embeddings": False, "orphans": 0},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False},
     "unscaled, in another order": {
         "scale_embedding": False,
         "activation_function": "gelu",

@@ -47,6 +47,12 @@ class Vocabulary:
     ids: list[int]
     orphans: int
 
+    def filled(self, size: int) -> Vocabulary:
+        """With rows that nobody uses, up to this size: in Marian both languages have the same id for padding."""
+        missing = size - len(self.names)
+        names = [*self.names[:-1], *(f"<row {number}>" for number in range(missing)), self.names[-1]]
+        return Vocabulary(names, [*self.ids[:-1], *self.ids[1:2] * missing, self.ids[-1]], self.orphans + missing)
+
     @property
     def said(self) -> range:
         """Our ids of what a translation can be made of."""
@@ -65,7 +71,9 @@ def import_model(folder: Path, out: Path) -> dict[str, Any]:
     if out.exists():
         raise ExportError(f"{out} exists already and is never overwritten; choose another folder with --out")
     theirs, tokenizer = _load(folder)
-    both = Both(_vocabulary(folder, tokenizer, "source"), _vocabulary(folder, tokenizer, "target"))
+    source, target = _vocabulary(folder, tokenizer, "source"), _vocabulary(folder, tokenizer, "target")
+    size = max(len(source.names), len(target.names))
+    both = Both(source.filled(size), target.filled(size))
     files = {
         "source.model": arrange((folder / "source.spm").read_bytes(), both.source.names, "source"),
         "target.model": arrange((folder / "target.spm").read_bytes(), both.target.names, "target"),
@@ -181,17 +189,14 @@ def _model(config: Any, **settings: Any) -> ModelConfig:
 
 
 def _recipe(theirs: Any, tokenizer: Any, both: Both, sharing: Sharing, *, joint: bool) -> Recipe:
-    source, target = len(both.source.names), len(both.target.names)
-    config, search = theirs.config, theirs.generation_config
+    config, search, size = theirs.config, theirs.generation_config, len(both.target.names)
     return Recipe(
-        model=_model(
-            config, sharing=sharing, vocab_size=target, source_vocab_size=None if source == target else source
-        ),
+        model=_model(config, sharing=sharing, vocab_size=size),
         data=DataConfig(
             source_language=tokenizer.source_lang or UNKNOWN_LANGUAGE,
             target_language=tokenizer.target_lang or UNKNOWN_LANGUAGE,
             max_tokens=min(config.max_position_embeddings, tokenizer.model_max_length),
-            tokenizer=TokenizerConfig(vocab_size=target, joint=joint),
+            tokenizer=TokenizerConfig(vocab_size=size, joint=joint),
         ),
         # Marian's length penalty is another formula; ours with the same exponent is the nearest.
         search=SearchConfig(
