@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transduce.bundle import save_bundle
 from transduce.config import Activation, DataConfig, ModelConfig, Recipe, SearchConfig, Sharing, TokenizerConfig
-from transduce.errors import ExportError, MissingExtra
+from transduce.errors import ExportError, TransduceError
 from transduce.export.marian import (
     NEVER,
     NORM_EPS,
@@ -27,6 +27,7 @@ from transduce.export.marian import (
     load_marian,
     load_tokenizer,
     places,
+    transformers,
     verify_tokenizer,
 )
 from transduce.export.pieces import arrange, cut_into, is_code
@@ -98,39 +99,34 @@ def _load(folder: Path) -> tuple[Any, Any]:
     for name in FILES:
         if not (folder / name).is_file():
             raise ExportError(f"{folder} has no {name}; expected a MarianMT folder: {', '.join(FILES)} and weights")
-    _refuse(folder / "config.json")
     try:
+        if (kind := json.loads((folder / "config.json").read_bytes()).get("model_type")) != "marian":
+            raise ExportError(f"{folder / 'config.json'} has model_type {kind}; expected marian")
+        _refuse(folder, transformers().MarianConfig.from_pretrained(folder, local_files_only=True).to_dict())
         return load_marian(folder), load_tokenizer(folder)
-    except MissingExtra:
+    except TransduceError:
         raise
     except Exception as error:  # whatever a damaged or malicious file makes the library raise
         reason = str(error).partition("\n")[0]
         raise ExportError(f"{folder} cannot be loaded by transformers ({reason}); download it again") from error
 
 
-def _refuse(path: Path) -> None:
+def _refuse(folder: Path, settings: dict[str, Any]) -> None:
     """What neither `transformers` nor a bundle carries, by its name."""
-    try:
-        settings = json.loads(path.read_bytes())
-        heads, ffn, pad = (
-            settings.get(name) for name in ("encoder_attention_heads", "encoder_ffn_dim", "pad_token_id")
-        )
-    except (ValueError, AttributeError):
-        raise ExportError(f"{path} is not a JSON object; expected a model's settings: download it again") from None
     carried = {
-        "model_type": ("marian",),
         "normalize_before": (False,),
         "normalize_embedding": (False,),
         "add_final_layer_norm": (False,),
         "static_position_embeddings": (True,),
-        "decoder_attention_heads": (heads,),
-        "decoder_ffn_dim": (ffn,),
-        "decoder_start_token_id": (pad,),
+        "decoder_attention_heads": (settings["encoder_attention_heads"],),
+        "decoder_ffn_dim": (settings["encoder_ffn_dim"],),
+        "decoder_start_token_id": (settings["pad_token_id"],),
         "activation_function": tuple(_OURS),
     }
     for name, values in carried.items():
         if (found := settings.get(name, values[0])) not in values:
-            raise ExportError(f"{path} has {name} {found}; a bundle carries {' or '.join(map(str, values))} alone")
+            expected = " or ".join(map(str, values))
+            raise ExportError(f"{folder / 'config.json'} has {name} {found}; a bundle carries {expected} alone")
 
 
 def _vocabulary(folder: Path, tokenizer: Any, side: Side) -> Vocabulary:
