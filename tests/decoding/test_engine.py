@@ -137,7 +137,7 @@ def test_a_trained_model_translates_alone_as_in_batches(bundle, sentences, beam_
     count = 60
     tokenizer = Tokenizer(bundle.tokenizer_files["tokenizer.model"])
     sources = tokenizer.encode_batch(sentences[:count])
-    engine, config = TorchEngine(load_model(bundle)), SearchConfig(beam_size=beam_size, max_extra=10)
+    engine, config = TorchEngine(pack(load_model(bundle))), SearchConfig(beam_size=beam_size, max_extra=10)
     together = engine.search(sources, config)
     alone = [engine.search([source], config)[0] for source in sources]
     assert ids(together) == ids(alone)
@@ -150,7 +150,7 @@ def test_a_trained_model_translates_alone_as_in_batches(bundle, sentences, beam_
 def test_a_thousand_sentences_translate_alone_as_in_random_batches(bundle, sentences, beam_size):
     tokenizer = Tokenizer(bundle.tokenizer_files["tokenizer.model"])
     sources = tokenizer.encode_batch(sentences[:1000])
-    engine, config = TorchEngine(load_model(bundle)), SearchConfig(beam_size=beam_size, max_extra=20)
+    engine, config = TorchEngine(pack(load_model(bundle))), SearchConfig(beam_size=beam_size, max_extra=20)
     alone = ids(engine.search([source], config)[0] for source in sources)
     chance = random.Random(4)
     order = list(range(1000))

@@ -133,8 +133,9 @@ class CTranslate2Engine:
     @cached_property
     def _torch(self) -> TorchEngine:
         from transduce.decoding.engine import TorchEngine, load_model
+        from transduce.decoding.packing import pack
 
-        return TorchEngine(load_model(self._bundle))
+        return TorchEngine(pack(load_model(self._bundle)))
 
 
 def _hypothesis(ids: list[int], log_probs: list[float], config: SearchConfig) -> Hypothesis:

@@ -21,7 +21,6 @@ from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.decoding import slots
 from transduce.decoding.hypothesis import Hypothesis
-from transduce.decoding.packing import pack
 from transduce.decoding.search import Ensemble, ensemble, search, sentence_seed
 from transduce.decoding.slots import Job, Slots
 from transduce.decoding.stepping import Cache, begin, step
@@ -71,7 +70,7 @@ def load_model(bundle: Bundle, device: torch.device | str = "cpu", dtype: torch.
     with torch.device("meta"):
         model = Transformer(bundle.recipe.model)
     model.load_state_dict(bundle.weights(device, dtype), assign=True)
-    return pack(model.eval().requires_grad_(False))
+    return model.eval().requires_grad_(False)
 
 
 class TorchEngine:

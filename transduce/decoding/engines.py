@@ -30,12 +30,13 @@ def choose_engine(bundles: Sequence[Bundle], name: EngineName, device: str | Non
             raise ConfigError(f"{len(bundles)} models are an ensemble, which only the engine torch runs; use torch")
         return CTranslate2Engine(bundles[0], device, quantization="float32" if precision == "float32" else "int8")
     from transduce.decoding.engine import DTYPES, TorchEngine, load_model, resolve_device
+    from transduce.decoding.packing import pack
 
     if precision == "int8":
         raise ConfigError("precision is int8, which the engine torch has not; use ctranslate2, or float32 or bf16")
     where = resolve_device(device)
     numbers = precision if precision != "auto" else "bf16" if where.type == "cuda" else "float32"
-    return TorchEngine(*(load_model(bundle, where, DTYPES[numbers]) for bundle in bundles), device=where)
+    return TorchEngine(*(pack(load_model(bundle, where, DTYPES[numbers])) for bundle in bundles), device=where)
 
 
 def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
