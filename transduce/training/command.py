@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch.distributed as dist
-
 from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
 from transduce.errors import ConfigError
@@ -35,6 +33,5 @@ def train_from_recipe(
     with world(device) as here:
         if here.speaks:
             prepare(recipe, path.parent, place, say=lambda line: print(line, file=sys.stderr))
-        if here.size > 1:
-            dist.barrier()
+        here.wait()
         return train(recipe, Store(place), folder, here, start_from=start_from)

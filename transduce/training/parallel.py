@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from transduce.model import Transformer
 
 Sharding = Literal["ddp", "fsdp"]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,31 @@ class World:
         if self.size > 1:
             dist.all_reduce(value)
         return value
+
+    def agrees(self, number: int) -> bool:
+        """Whether every rank has this number."""
+        most = torch.tensor([number, -number])  # and least; on the CPU: no device is waited for
+        if self.size > 1:
+            dist.all_reduce(most, dist.ReduceOp.MAX)
+        return int(most[0]) == -int(most[1])
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any rank."""
+        return bool(self.total(torch.tensor(float(flag))) > 0)
+
+    def share(self, items: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
+        """Work done on a list, a part of it by each rank; every rank has all results, in order."""
+        mine = work(items[self.rank :: self.size])
+        if self.size == 1:
+            return mine
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, mine)
+        return [parts[index % self.size][index // self.size] for index in range(len(items))]
+
+    def wait(self) -> None:
+        """Until every rank is here, however long the first one takes: a corpus may be hours of work."""
+        if self.size > 1:
+            dist.barrier(dist.new_group(backend="gloo", timeout=timedelta(days=7)))
 
 
 @contextmanager
@@ -62,7 +91,10 @@ def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World,
     if world.size == 1:
         return root
     if how == "ddp":
-        return DistributedDataParallel(root, device_ids=[world.device.index] if world.device.type == "cuda" else None)
+        devices = [world.device.index] if world.device.type == "cuda" else None
+        return DistributedDataParallel(root, devices, gradient_as_bucket_view=True)
+    # Of the keys and values that a decoder layer returns (for a search; views of one product) nothing is made here.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     # Shards are float32 masters; what is gathered for computation may be bf16, what is reduced is float32 again.
     precision = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
     for layer in (*model.encoder, *model.decoder):

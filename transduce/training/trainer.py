@@ -30,7 +30,7 @@ from transduce.training.parallel import World, distribute
 from transduce.training.progress import Progress
 from transduce.training.run import SHAPES, Standing, claim, fit_to_store, is_finished, mark_finished
 from transduce.training.signals import watched_signals
-from transduce.training.state import collect, load_weights, restore
+from transduce.training.state import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 from transduce.training.validate import Validation, validate
 
@@ -44,7 +44,8 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
         claim(run, recipe)
     trainer = Trainer(recipe, store, run, world, start_from)
     if is_finished(run, recipe):
-        print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
+        if world.speaks:
+            print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
         return trainer.standing
     return trainer.run_to_end()
 
@@ -114,7 +115,7 @@ class Trainer:
                     if self._due(training.report_every):
                         self._note_skips(interval.write(standing.step, feed.waited), progress)
                         feed.waited = 0.0
-                    stop = self._agree(bool(signals))
+                    stop = self.world.any(bool(signals))
                     ending = self._validate(progress) if self._due(training.validate_every) and not stop else None
                     if stop or ending or self._due(training.save_every):
                         self._save(saver)
@@ -181,7 +182,7 @@ class Trainer:
             return None
         progress.event(standing.step, "validating", "translating the validation set")
         weights = self._weights()
-        result = self._scores(weights, progress)
+        result = self._scores(weights, progress, self.world)
         better = result.value(result.judged_by) > standing.best
         standing.stale = 0 if better else standing.stale + 1
         if better:
@@ -196,11 +197,11 @@ class Trainer:
             )
         return None
 
-    def _scores(self, weights: dict[str, Tensor], progress: Progress) -> Validation:
-        """Validate these weights. Every rank does, and finds the same; only one speaks."""
+    def _scores(self, weights: dict[str, Tensor], progress: Progress, world: World) -> Validation:
+        """Validate these weights. Every rank of that world takes part, and has the result; only one speaks."""
         model = Transformer(self.recipe.model).to(self.world.device)
         model.load_state_dict(weights)
-        result = validate(model, self.store, self.recipe, self.world.device)
+        result = validate(model, self.store, self.recipe, world)
         progress.validation(
             self.standing.step, loss=result.loss, perplexity=result.perplexity, bleu=result.bleu, chrf=result.chrf,
             samples=result.samples,
@@ -222,14 +223,15 @@ class Trainer:
             self._save_bundle("last", None, weights)
             return
         progress.event(self.standing.step, "validating", f"the average of the last {len(paths)} checkpoints")
-        result = self._scores({name: weight.to(self.world.device) for name, weight in weights.items()}, progress)
+        alone = World(0, 1, self.world.device)  # the other ranks have left
+        result = self._scores({name: weight.to(alone.device) for name, weight in weights.items()}, progress, alone)
         self._save_bundle("last", result, weights)
         if result.value(result.judged_by) >= self.standing.best:
             self.standing.best, self.standing.best_step = result.value(result.judged_by), self.standing.step
             self._save_bundle("best", result, weights)
 
     def _weights(self) -> dict[str, Tensor]:
-        return self.ema or collect(self.learner, self.optimisers)["model"]
+        return whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
 
     def _save_bundle(self, name: str, result: Validation | None, weights: dict[str, Tensor]) -> None:
         if not self.world.speaks:
@@ -249,16 +251,21 @@ class Trainer:
         """Every rank collects, rank 0 writes."""
         groups = collect(self.learner, self.optimisers)
         if self.ema:
-            groups["ema"] = self.ema
+            groups["ema"] = whole(self.ema)
         if self.world.speaks:
             saver.save(self.standing.step, groups, self.standing.to_json())
 
     def _resume(self, start_from: Path | None) -> None:
         found = load_newest(self.run / "checkpoints")
+        if not self.world.agrees(found.step if found else 0):
+            raise CheckpointError(
+                f"rank {self.world.rank} finds step {found.step if found else 0:,} in {self.run}, other ranks another; "
+                "expected a folder that all machines share"
+            )
         if found is not None:
             groups = {group: found.tensors(group) for group in found.groups}
             restore(self.learner, self.optimisers, groups)
-            self.ema = {name: tensor.to(self.world.device) for name, tensor in groups.get("ema", {}).items()}
+            self.ema = spread(groups.get("ema", {}), self.model)
             self.standing = Standing.from_json(found.progress)
             self.messages += [*found.damaged, f"goes on after step {found.step:,}"]
         elif start_from is not None:
@@ -268,12 +275,6 @@ class Trainer:
                 raise ConfigError(f"{start_from} has another {', '.join(changed)}; fine-tuning needs the same model")
             load_weights(self.learner, bundle.weights())
             self.messages.append(f"starts from {start_from}")
-
-    def _agree(self, stop: bool) -> bool:
-        """Whether any rank has to stop: all do, after the same step."""
-        if self.world.size == 1:
-            return stop
-        return bool(self.world.total(torch.tensor(float(stop), device=self.world.device)) > 0)
 
     def _progress(self) -> Progress:
         if not self.world.speaks:
