@@ -57,11 +57,10 @@ def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def spread(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Whole tensors, on the device and sharded as the model's parameters of the same names are."""
-    weights = dict(model.named_parameters())
-    return {name: _like(weights[name], value) for name, value in tensors.items()}
+    """Whole tensors, in the order, on the device and sharded as the model's parameters of the same names are."""
+    return {name: _like(weight, tensors[name]) for name, weight in model.named_parameters()}
 
 
 def _like(weight: Tensor, value: Tensor) -> Tensor:
-    here = value.to(weight.device)
+    here = value.to(weight.device, copy=True)  # not a view into the file
     return distribute_tensor(here, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else here

@@ -265,7 +265,7 @@ class Trainer:
         if found is not None:
             groups = {group: found.tensors(group) for group in found.groups}
             restore(self.learner, self.optimisers, groups)
-            self.ema = spread(groups.get("ema", {}), self.model)
+            self.ema = spread(groups["ema"], self.model) if "ema" in groups else {}
             self.standing = Standing.from_json(found.progress)
             self.messages += [*found.damaged, f"goes on after step {found.step:,}"]
         elif start_from is not None:

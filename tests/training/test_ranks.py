@@ -1,0 +1,222 @@
+"""`transduce train` on several ranks: the losses of one, whatever the number, and no step lost."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.training.ranks import train
+from tests.training.test_trainer import SMALL, assert_same_run, losses, reached
+from transduce.checkpoint import load_newest
+from transduce.data.phrases import write_phrases
+from transduce.data.prepare import prepare
+from transduce.recipe import load_recipe
+from transduce.training import step
+from transduce.training.metrics import read_metrics
+from transduce.training.state import collect
+from transduce.training.trainer import Trainer
+
+pytestmark = pytest.mark.ranks
+
+# No dropout: its chances differ with the rank. Two micro-batches, layers computed twice and averaged weights besides.
+SETTINGS = [
+    *SMALL, "model.p_drop=0.0", "training.micro_batches=2", "training.recompute=true", "training.ema=0.9",
+]  # fmt: skip
+
+
+class Runs:
+    """Runs of one recipe; those that nobody disturbs are made once."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.recipe = write_phrases(folder, "en", "de", 1_500, 1)
+        prepare(load_recipe(str(self.recipe), SETTINGS), folder, folder / "recipe.store")
+        self.logs = count()
+
+    def command(self, run, sharding="ddp", *more):
+        return ["train", str(self.recipe), *SETTINGS, f"training.sharding={sharding}", *more, "--run", str(run)]
+
+    def train(self, run, size, sharding="ddp", *more, change=None):
+        """What each rank said."""
+        log = f"{self.folder}/log-{next(self.logs)}"
+        return train(self.command(run, sharding, *more), log, size, change)
+
+    def undisturbed(self, size, sharding="ddp", *more):
+        run = self.folder / "-".join([sharding, str(size), *more])
+        if not run.exists():
+            self.train(run, size, sharding, *more)
+        return run
+
+    def torchrun(self, run, *more, restarts=0):
+        """As a user starts two ranks."""
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", restarts]
+        command = [*launcher, "-m", "--", "transduce", *self.command(run, "ddp", *more)]
+        return subprocess.Popen(
+            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+        )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("ranks"))
+
+
+def stop_at(number, by, rank):
+    """SIGTERM to one rank, while it takes a step."""
+    take = Trainer._step
+
+    def stopped(self, micro_batches, target_tokens, at):
+        if at == number and self.world.rank == by:
+            signal.raise_signal(signal.SIGTERM)
+        return take(self, micro_batches, target_tokens, at)
+
+    Trainer._step = stopped
+
+
+def poison(numbers, rank):
+    """Rank 1's loss is NaN in those steps; and every rank tells the weights it has after each."""
+    compute, calls, save = step.projected_loss, count(2), Trainer._save
+
+    def poisoned(*args):
+        return compute(*args) * (torch.nan if rank == 1 and next(calls) // 2 in numbers else 1.0)
+
+    def tell(self, saver):
+        weights = collect(self.learner, self.optimisers)["model"].values()
+        print("weights", self.standing.step, sum(weight.double().sum().item() for weight in weights))
+        save(self, saver)
+
+    step.projected_loss, Trainer._save = poisoned, tell
+
+
+def assert_close_run(run, other):
+    """Up to the rounding of float32."""
+    assert dict(losses(run)) == pytest.approx(dict(losses(other)), abs=1e-5)
+    scores = [[record["loss"] for record in validations(path)] for path in (run, other)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    for group in ("model", "ema"):
+        mine, theirs = (load_newest(path / "checkpoints").tensors(group) for path in (run, other))
+        for name, weight in theirs.items():
+            assert torch.allclose(mine[name], weight, atol=1e-5), name
+
+
+def validations(run):
+    return [record for record in read_metrics(run).records if record["kind"] == "validation"]
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_two_ranks_tell_the_losses_of_one_and_only_the_first_speaks(runs, sharding):
+    run = runs.folder / f"{sharding}-2"
+    first, second = runs.train(run, 2, sharding)
+    assert "12 steps done" in first
+    assert second == ""
+    assert_close_run(run, runs.undisturbed(1))
+
+
+def test_a_finished_run_stays_as_it_is_and_only_the_first_rank_says_so(runs):
+    first, second = runs.train(runs.undisturbed(2), 2)
+    assert "is finished" in first
+    assert second == ""
+
+
+@pytest.mark.parametrize(
+    ("sharding", "sizes"), [("ddp", (1, 4)), ("fsdp", (1,)), pytest.param("fsdp", (4,), marks=pytest.mark.slow)]
+)
+def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, sharding, sizes):
+    first, second = runs.train(tmp_path / "2", 2, sharding, change=partial(stop_at, 5, 1))
+    assert "a signal to another rank: saved" in first
+    assert second == ""
+    assert load_newest(tmp_path / "2/checkpoints").step == 5
+    for size in sizes:
+        shutil.copytree(tmp_path / "2", tmp_path / f"{size}")
+        assert "goes on after step 5" in runs.train(tmp_path / f"{size}", size, sharding)[0]
+        assert_close_run(tmp_path / f"{size}", runs.undisturbed(1))
+    runs.train(tmp_path / "2", 2, sharding)
+    assert_same_run(tmp_path / "2", runs.undisturbed(2, sharding))
+
+
+def test_a_run_of_one_goes_on_with_two(runs, tmp_path):
+    runs.train(tmp_path / "ddp", 1, change=partial(stop_at, 5, 0))
+    shutil.copytree(tmp_path / "ddp", tmp_path / "fsdp")
+    for sharding in ("ddp", "fsdp"):
+        runs.train(tmp_path / sharding, 2, sharding)
+        assert_close_run(tmp_path / sharding, runs.undisturbed(1))
+
+
+LONGER = "training.steps=60"  # long enough to be met on the way
+
+
+def meet(process, run, number):
+    """The process ids of the two ranks, when that step is done."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline and reached(run) < number:
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()[0]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    return sorted(map(int, children))
+
+
+def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
+    run = tmp_path / "run"
+    process = runs.torchrun(run, LONGER, restarts=3)
+    os.kill(meet(process, run, 6)[1], signal.SIGKILL)
+    meet(process, run, 20)
+    told = time.monotonic()
+    process.terminate()
+    process.communicate(timeout=60)
+    assert time.monotonic() - told < 10
+    stopped = load_newest(run / "checkpoints").step
+    assert reached(run) == stopped
+    assert 20 <= stopped < 60
+    runs.train(run, 2, "ddp", LONGER)
+    assert_same_run(run, runs.undisturbed(2, "ddp", LONGER))
+
+
+@pytest.mark.battery
+def test_30_killed_ranks_come_back_and_the_runs_end_as_if_nothing_happened(runs, tmp_path):
+    random.seed(1)
+    for number in range(10):
+        run = tmp_path / str(number)
+        process = runs.torchrun(run, LONGER, restarts=3)
+        for attempt in range(3):
+            ranks = meet(process, run, random.randrange(1, 16) + 16 * attempt)
+            os.kill(random.choice(ranks), signal.SIGKILL)
+        told, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, told
+        assert_same_run(run, runs.undisturbed(2, "ddp", LONGER))
+        print(f"{3 * (number + 1)} kills of one of two ranks, {number + 1} runs ended bit-identical", flush=True)
+
+
+def saved(run, number):
+    """Weights and the optimiser's memory after a step."""
+    place = run / f"checkpoints/step-{number:06d}"
+    return load_file(place / "model.safetensors") | load_file(place / "optimiser.safetensors")
+
+
+EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.validate_every=1000"]
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+@pytest.mark.parametrize("steps", [6, pytest.param(200, marks=pytest.mark.battery)])
+def test_what_is_not_finite_on_one_rank_is_skipped_on_all(runs, tmp_path, sharding, steps):
+    poisoned = {4} if steps == 6 else {17, 68, 119, 170}  # one in fifty
+    told = runs.train(
+        tmp_path / "run", 2, sharding, *EVERY, f"training.steps={steps}", change=partial(poison, poisoned)
+    )
+    kept = [[line for line in text.splitlines() if line.startswith("weights")] for text in told]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == steps
+    for number in range(2, steps + 1):
+        before, after = (saved(tmp_path / "run", at) for at in (number - 1, number))
+        assert all(torch.equal(after[name], value) for name, value in before.items()) == (number in poisoned)
+    assert load_newest(tmp_path / "run/checkpoints").progress["skipped"] == len(poisoned)
