@@ -24,10 +24,7 @@ def start(command, log, size=1, change=None):
 
     `change(rank)` is called in each process before it begins.
     """
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    world = {"WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port} if size > 1 else {}
+    world = {"WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()} if size > 1 else {}
     processes = []
     for rank in range(size):
         place = {**world, "RANK": rank, "LOCAL_RANK": rank} if size > 1 else {}
@@ -35,6 +32,13 @@ def start(command, log, size=1, change=None):
         processes.append(FORKS.Process(target=_be, args=(command, values, f"{log}.{rank}", change)))
         processes[-1].start()
     return processes
+
+
+def free_port():
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
 
 
 def finish(processes, seconds=120):

@@ -41,13 +41,35 @@ def take_steps(rank, folder):
             for name, weight in weights.items()
         }
         found.append({"weights": full, "loss": result.loss, "norm": float(result.gradient_norm)})
-    torch.save(found, f"{folder}/{rank}.pt")
+    talk = {(how, parts): reductions(how, parts, world) for how in ("ddp", "fsdp") for parts in (1, 3)}
+    torch.save((found, talk), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
-def test_two_ranks_take_the_steps_of_one(tmp_path):
-    multiprocessing.spawn(take_steps, (str(tmp_path),), nprocs=2)
-    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+def reductions(how, parts, world):
+    """How often the ranks add something up in a step of so many micro-batches."""
+    learner = Learner(build(), RECIPE.training.eps_ls)
+    root = distribute(learner, learner.model, how, world)
+    with torch.profiler.profile() as profile:
+        steps([batch([0])] * parts, RECIPE, count=1, world=world, learner=root, total=16)
+    return sum(event.name.startswith("c10d::") and "reduce" in event.name for event in profile.events())
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    multiprocessing.spawn(take_steps, (str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+def test_gradients_are_exchanged_once_a_step_and_not_between_micro_batches(ranks):
+    for _, talk in ranks:
+        for how in ("ddp", "fsdp"):
+            assert talk[how, 1] == talk[how, 3] > 0
+
+
+def test_two_ranks_take_the_steps_of_one(ranks):
+    found = [found for found, _ in ranks]
     for index, (how, shares, clip_norm) in enumerate(CASES):
         expected, result = steps([batch([0, 1, 2, 3])], clipped(clip_norm), world=ALONE)
         for rank in range(2):

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from transduce.model import Transformer
@@ -78,7 +80,12 @@ def world(device: str | None = None) -> Iterator[World]:
     if kind == "cuda":
         torch.cuda.set_device(here)
     if size > 1:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo")
+        store, rank, _ = next(rendezvous("env://"))
+        if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) == size:
+            # By default torchrun on one machine keeps its store over restarts, and with it the addresses of the dead.
+            store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
+        backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield World(dist.get_rank() if size > 1 else 0, size, here)
     finally:
@@ -101,6 +108,17 @@ def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World,
         fully_shard(layer, mp_policy=precision)
     fully_shard(root, mp_policy=precision)
     return root
+
+
+def settle(root: nn.Module, *inputs: Any) -> None:
+    """Before the first step of any attempt: a backward pass that does not count.
+
+    DDP lays out its buckets anew after the first one, and the last bits of a sum over more than two ranks depend on
+    where in a bucket it stands. So every step finds the same layout, and a resumed run is bit-identical.
+    """
+    if isinstance(root, DistributedDataParallel):
+        root(*inputs)[0].backward()
+        root.zero_grad()
 
 
 @contextmanager

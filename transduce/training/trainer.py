@@ -20,13 +20,13 @@ from transduce.errors import CheckpointError, ConfigError
 from transduce.model import Transformer
 from transduce.recipe import differences
 from transduce.training.diagnosis import diagnose, divergence_advice
-from transduce.training.feed import Feed
+from transduce.training.feed import Feed, to_tokens
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import hardware, peak_flops
 from transduce.training.interval import Interval
 from transduce.training.memory import fitting_micro_batches, recompute
 from transduce.training.optimiser import build_optimisers
-from transduce.training.parallel import World, distribute
+from transduce.training.parallel import World, distribute, settle
 from transduce.training.progress import Progress
 from transduce.training.run import SHAPES, Standing, claim, fit_to_store, is_finished, mark_finished
 from transduce.training.signals import watched_signals
@@ -81,6 +81,9 @@ class Trainer:
             layout="packed" if world.device.type == "cuda" else "padded",
         )
         self.micro_batches = training.micro_batches or fitting_micro_batches(recipe, world)
+        if world.size > 1:
+            first = self.plan.batch(0, world.rank, world.size * self.micro_batches)
+            settle(self.learner, *to_tokens(first, world.device))
         graphed = world.size == 1 and world.device.type == "cuda" and training.optimiser != "muon"
         self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
 
