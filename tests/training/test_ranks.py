@@ -60,7 +60,7 @@ class Runs:
     def torchrun(self, run, *options):
         """As a user starts two ranks."""
         launcher = [sys.executable, "-m", "torch.distributed.run", *options, "--nproc-per-node", "2"]
-        command = [*launcher, "--max-restarts", "3", "-m", "--", "transduce", *self.command(run, "ddp", LONGER)]
+        command = [*launcher, "--max-restarts", "3", "-m", "--", "transduce", *self.command(run, "ddp", *LONGER)]
         with open(f"{self.folder}/log-{next(self.logs)}", "w+", encoding="utf-8") as log:
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -179,7 +179,7 @@ def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):
     assert said(log, 2)[1].strip().endswith("other ranks another; expected a folder that all machines share")
 
 
-LONGER = "training.steps=40"  # long enough to be met on the way
+LONGER = "training.steps=40", "training.validate_every=20"  # long enough to be met on the way
 
 
 def meet(process, run, number):
@@ -196,14 +196,14 @@ def meet(process, run, number):
 
 def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
     log = tmp_path / "log"
-    processes = start(runs.command(tmp_path / "run", "ddp", LONGER), log, 2)
+    processes = start(runs.command(tmp_path / "run", "ddp", *LONGER), log, 2)
     while reached(tmp_path / "run") < 9:
         assert all(process.is_alive() for process in processes), said(log, 2)
         time.sleep(0.01)
     processes[1].kill()
     assert finish(processes, 10) == [1, -signal.SIGKILL]
-    runs.train(tmp_path / "run", 2, "ddp", LONGER)
-    assert_same_run(tmp_path / "run", runs.undisturbed(2, "ddp", LONGER))
+    runs.train(tmp_path / "run", 2, "ddp", *LONGER)
+    assert_same_run(tmp_path / "run", runs.undisturbed(2, "ddp", *LONGER))
 
 
 @pytest.mark.slow
@@ -219,8 +219,8 @@ def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
     stopped = load_newest(run / "checkpoints").step
     assert reached(run) == stopped
     assert 12 <= stopped < 40
-    runs.train(run, 2, "ddp", LONGER)
-    assert_same_run(run, runs.undisturbed(2, "ddp", LONGER))
+    runs.train(run, 2, "ddp", *LONGER)
+    assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
 
 
 @pytest.mark.battery
@@ -233,7 +233,7 @@ def test_30_killed_ranks_come_back_and_the_runs_end_as_if_nothing_happened(runs,
             ranks = meet(process, run, random.randrange(1, 10) + 11 * attempt)
             os.kill(random.choice(ranks), signal.SIGKILL)
         assert process.wait(timeout=120) == 0
-        assert_same_run(run, runs.undisturbed(2, "ddp", LONGER))
+        assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
         print(f"{3 * (number + 1)} kills of one of two ranks, {number + 1} runs ended bit-identical", flush=True)
 
 
