@@ -1,13 +1,16 @@
 """Training throughput beside its peers, in one run: python -m bench.train [--preset base] [--steps 40] [--profile].
 
-Every contender takes the same optimiser steps on the same random sentence pairs, of lengths as in news text: ours
-packed, the peers in padded buckets whose shapes repeat (each shape is warmed up before it is timed).
+Every contender takes the same optimiser steps on the same random sentence pairs, of lengths as in news text. Steps hold
+pairs of similar lengths in padded rows, as the paper's do (§5.1), of few shapes that all occur before the clock starts;
+only ours on CUDA packs them. `--growth` shows instead how ours grows with the length of sentences and with the model.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,48 +26,68 @@ from transduce.describe import count_flops
 from transduce.model import Tokens, Transformer
 from transduce.presets import preset
 from transduce.training.graph import GraphedStep
+from transduce.training.hardware import hardware
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import World
 from transduce.training.step import Learner, train_step
 
 Pair = tuple[list[int], list[int]]
+RESULTS = Path(__file__).parent / "results"
+PEERS = ("transformers.MarianMTModel", "torch.nn.Transformer")
+PARTS = {  # of a step, by what stands in the names of operations and kernels; the first that fits
+    "attention": ("attend", "attention", "varlen"),
+    "products": ("gemm", "nvjet", "mm", "cutlass", "linear"),
+    "loss": ("loss", "softmax", "logsumexp"),
+    "optimiser": ("adam", "foreach", "muon"),
+    "normalisation": ("norm", "residual"),
+    "dropout": ("dropout", "bernoulli"),
+    "sums": ("reduce", "sum"),
+}
+STEPS = 8  # different ones, over and over
 
 
-def random_pairs(tokens: int, vocab_size: int, seed: int) -> list[Pair]:
-    """Sentence pairs of about 28 tokens a side, up to so many tokens on the longer side."""
-    rng = np.random.default_rng(seed)
+def random_steps(tokens: int, vocab_size: int, mean: float = 28.0) -> list[list[Pair]]:
+    """Steps of about so many tokens a side, each of pairs of similar lengths."""
+    rng = np.random.default_rng(1)
     pairs: list[Pair] = []
-    used = np.zeros(2, int)
-    while True:
-        source = int(np.clip(rng.lognormal(3.2, 0.6), 2, 200))
-        lengths = np.array([source, int(np.clip(source * rng.uniform(0.8, 1.25), 2, 220))])
-        if ((used + lengths) > tokens).any():
-            return pairs
-        used += lengths
+    while sum(max(map(len, pair)) for pair in pairs) < STEPS * tokens:
+        source = int(np.clip(rng.lognormal(np.log(mean) - 0.18, 0.6), 2, 8 * mean))
+        lengths = (source, int(np.clip(source * rng.uniform(0.8, 1.25), 2, 8 * mean)))
         pairs.append(tuple((rng.zipf(1.3, n) % (vocab_size - 3) + 2).tolist() for n in lengths))  # type: ignore[arg-type]
+    pairs.sort(key=lambda pair: max(map(len, pair)))
+    positions = np.cumsum([max(map(len, pair)) for pair in pairs])
+    ends = np.searchsorted(positions, np.arange(1, STEPS) * positions[-1] / STEPS)
+    return [pairs[a:b] for a, b in itertools.pairwise([0, *ends.tolist(), len(pairs)])]
 
 
-def ours(recipe: Recipe, batches: list[list[Pair]], device: torch.device) -> Callable[[int], object]:
-    """One step of transduce: packed rows, and on CUDA bf16 and a captured graph."""
+def padded(pairs: list[Pair], pad: int) -> tuple[Tokens, Tokens]:
+    """One sentence a row, both sides of one length that is a multiple of 8."""
+    width = -(-max(len(sentence) for pair in pairs for sentence in pair) // 8) * 8
+    source, target = (Tokens.packed([[side] for side in sides], pad, width) for sides in zip(*pairs, strict=True))
+    return source, target
+
+
+def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Callable[[int], object]:
+    """One step of transduce: on CUDA packed, in bf16, as a captured graph."""
     pad, cuda = recipe.model.pad, device.type == "cuda"
-    width = -(-recipe.training.tokens_per_step // 128) * 128
-    inputs = []
-    for pairs in batches:
-        sides = [[list(side) for side in column] for column in zip(*pairs, strict=True)]
-        if cuda:
-            tokens = [Tokens.packed([side], pad, width).to(device) for side in sides]
-        else:
-            tokens = [Tokens.padded(side, pad) for side in sides]
-        inputs.append(((tokens[0], tokens[1]), sum(map(len, sides[1]))))
+    counts = [sum(len(target) for _, target in pairs) for pairs in steps]
+    if cuda:
+        width = -(-max(sum(map(len, side)) for pairs in steps for side in zip(*pairs, strict=True)) // 128) * 128
+        inputs = [
+            tuple(Tokens.packed([sides], pad, width).to(device) for sides in zip(*pairs, strict=True))
+            for pairs in steps
+        ]  # fmt: skip
+    else:
+        inputs = [padded(pairs, pad) for pairs in steps]
     learner = Learner(Transformer(recipe.model).to(device), recipe.training.eps_ls, bf16=cuda).train()
     optimisers = build_optimisers(learner.named_parameters(), recipe.training)
     if cuda:
         graphed = GraphedStep(learner, optimisers, recipe, device)
-        return lambda i: graphed([inputs[i % len(inputs)][0]], inputs[i % len(inputs)][1], i + 1)
+        return lambda i: graphed([inputs[i % STEPS]], counts[i % STEPS], i + 1)  # type: ignore[list-item]
     alone = World(0, 1, device)
     return lambda i: train_step(
-        learner, optimisers, [inputs[i % len(inputs)][0]], inputs[i % len(inputs)][1], recipe, i + 1, alone
-    )
+        learner, optimisers, [inputs[i % STEPS]], counts[i % STEPS], recipe, i + 1, alone  # type: ignore[list-item]
+    )  # fmt: skip
 
 
 class TorchTransformer(nn.Module):
@@ -90,8 +113,8 @@ class TorchTransformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
 
-def peer(name: str, recipe: Recipe, batches: list[list[Pair]], device: torch.device) -> Callable[[int], object]:
-    """One step of a peer: padded buckets of similar lengths, as many sub-batches as the step needs."""
+def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Callable[[int], object]:
+    """One step of a peer, on CUDA in bf16 by autocast."""
     config = recipe.model
     if name == "torch.nn.Transformer":
         model: nn.Module = TorchTransformer(recipe)
@@ -108,119 +131,138 @@ def peer(name: str, recipe: Recipe, batches: list[list[Pair]], device: torch.dev
         )  # fmt: skip
     model = model.to(device).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
-    steps = [_buckets(pairs, config.pad, device) for pairs in batches]
-    counts = [sum(len(target) for _, target in pairs) for pairs in batches]
+    inputs = [tuple(side.ids.long().to(device) for side in padded(pairs, config.pad)) for pairs in steps]
+    counts = [sum(len(target) for _, target in pairs) for pairs in steps]
 
-    def logits(source: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    def logits(source: torch.Tensor, shifted: torch.Tensor) -> torch.Tensor:
         if isinstance(model, TorchTransformer):
-            return model(source, inputs, config.pad)  # type: ignore[no-any-return]
-        return model(input_ids=source, attention_mask=source != config.pad, decoder_input_ids=inputs).logits  # type: ignore[no-any-return]
+            return model(source, shifted, config.pad)  # type: ignore[no-any-return]
+        return model(input_ids=source, attention_mask=source != config.pad, decoder_input_ids=shifted).logits  # type: ignore[no-any-return]
 
     def step(i: int) -> None:
-        buckets = steps[i % len(steps)]
-        count = counts[i % len(steps)]
-        for source, target in buckets:
-            inputs = F.pad(target[:, :-1], (1, 0), value=config.pad)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                scores = logits(source, inputs)
-                loss = F.cross_entropy(
-                    scores.flatten(0, 1), target.flatten(), ignore_index=config.pad, label_smoothing=0.1,
-                    reduction="sum",
-                )  # fmt: skip
-            (loss / count).backward()
+        source, target = inputs[i % STEPS]
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            scores = logits(source, F.pad(target[:, :-1], (1, 0), value=config.pad))
+            loss = F.cross_entropy(
+                scores.flatten(0, 1), target.flatten(), ignore_index=config.pad, label_smoothing=0.1, reduction="sum"
+            )
+        (loss / counts[i % STEPS]).backward()
         optimiser.step()
         optimiser.zero_grad()
 
     return step
 
 
-def _buckets(pairs: list[Pair], pad: int, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Sub-batches by length; widths are rounded up to multiples of 8, so that shapes repeat."""
-    ordered = sorted(pairs, key=lambda pair: max(map(len, pair)))
-    quarters = np.array_split(np.arange(len(ordered)), 12)
-    buckets = []
-    for quarter in quarters:
-        sides = list(zip(*(ordered[index] for index in quarter), strict=True))
-        width = -(-max(len(sentence) for side in sides for sentence in side) // 8) * 8
-        buckets.append(
-            tuple(
-                torch.tensor([[*sentence, *[pad] * (width - len(sentence))] for sentence in side], device=device)
-                for side in sides
-            )
-        )
-    return buckets  # type: ignore[return-value]
-
-
 def measure(
-    step: Callable[[int], object], steps: int, warm_up: int, device: torch.device
-) -> tuple[float, float, float]:
-    """(seconds until warm, seconds a step, peak GiB)."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    contenders: dict[str, Callable[[int], object]], rounds: int, device: torch.device
+) -> dict[str, tuple[float, float]]:
+    """By name: (seconds until warm, seconds a step). Contenders take turns, so that a noisy machine is alike to all."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    start = time.perf_counter()
-    for i in range(warm_up):
-        step(i)
-    wait()
-    warm = time.perf_counter() - start
-    start = time.perf_counter()
-    for i in range(warm_up, warm_up + steps):
-        step(i)
-    wait()
-    seconds = (time.perf_counter() - start) / steps
-    return warm, seconds, torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
 
-
-def profile(step: Callable[[int], object], rows: int = 30) -> None:
-    """Where the device's time goes, by kernel."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as record:
-        for i in range(4):
+    def seconds_of(step: Callable[[int], object]) -> float:
+        start = time.perf_counter()
+        for i in range(STEPS):
             step(i)
-        torch.cuda.synchronize()
-    events = sorted(record.key_averages(), key=lambda event: -event.self_device_time_total)
-    print(f"{sum(event.self_device_time_total for event in events) / 4e3:8.2f} ms a step on the device")
-    for event in events[:rows]:
-        print(f"{event.self_device_time_total / 4e3:8.3f} ms {event.count / 4:6.1f} x {event.key[:100]}")
+        wait()
+        return time.perf_counter() - start
+
+    warm = {name: seconds_of(step) + seconds_of(step) for name, step in contenders.items()}
+    times = [{name: seconds_of(step) / STEPS for name, step in contenders.items()} for _ in range(rounds)]
+    return {name: (warm[name], statistics.median(time[name] for time in times)) for name in contenders}
+
+
+def profile(step: Callable[[int], object], device: torch.device) -> dict[str, float]:
+    """Where the time of a step goes: milliseconds by what is computed, and the dearest kernels on the screen."""
+    cuda = device.type == "cuda"
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CUDA if cuda else activity.CPU]) as record:
+        for i in range(STEPS):
+            step(i)
+        if cuda:
+            torch.cuda.synchronize()
+    parts: dict[str, float] = {}
+    events = [
+        ((event.self_device_time_total if cuda else event.self_cpu_time_total) / STEPS / 1e3, event)
+        for event in record.key_averages()
+    ]
+    for milliseconds, event in sorted(events, key=lambda item: -item[0]):
+        part = next((part for part, names in PARTS.items() if any(name in event.key.lower() for name in names)), "rest")
+        parts[part] = parts.get(part, 0.0) + milliseconds
+        if milliseconds > 0.01 * sum(each for each, _ in events):
+            print(f"{milliseconds:9.3f} ms {event.count / STEPS:7.1f} x {part:<14} {event.key[:90]}")
+    return parts
+
+
+def growth(recipe: Recipe, device: torch.device, rounds: int) -> list[dict[str, float | str]]:
+    """Ours alone, as sentences grow to 8,192 tokens and as the model grows."""
+    rows: list[dict[str, float | str]] = []
+    lengths = [
+        (recipe, f"sentences of about {length:,} tokens", float(length)) for length in (32, 128, 512, 2048, 8192)
+    ]
+    names = ("tiny", "base", "big") if device.type == "cuda" else ("table3-C-N2", "base")
+    models = [(replace(preset(name), training=recipe.training), name, 28.0) for name in names]
+    for each, name, length in [*lengths, *models]:
+        tokens = max(each.training.tokens_per_step, int(2 * length))
+        steps = random_steps(tokens, each.model.vocab_size, length)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        _, seconds = measure({"transduce": ours(each, steps, device)}, rounds, device)["transduce"]
+        memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
+        count = sum(len(target) for pairs in steps for _, target in pairs) / STEPS
+        rows.append({"name": name, "target_tokens_per_second": count / seconds, "memory_gib": memory})
+        print(f"{name:<34} {count / seconds:>12,.0f} target tokens/s {memory:>6.1f} GiB")
+    return rows
 
 
 def main() -> None:
     """Measure, print a table and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default="base" if torch.cuda.is_available() else "tiny")
-    parser.add_argument("--vocab-size", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=40 if torch.cuda.is_available() else 4)
-    parser.add_argument("--profile", action="store_true")
+    cuda = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="base" if cuda else "tiny")
+    parser.add_argument("--vocab-size", type=int, default=0 if cuda else 1000)
+    parser.add_argument("--tokens", type=int, default=0 if cuda else 1500, help="a step, on each side")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
     parser.add_argument("--alone", action="store_true", help="without the peers")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--growth", action="store_true", help="with the length of sentences, and with the model")
+    parser.add_argument("--json", type=Path, default=RESULTS / "train.json")
     arguments = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device("cuda" if cuda else "cpu")
     recipe = preset(arguments.preset)
-    if arguments.vocab_size:
-        recipe = replace(recipe, model=replace(recipe.model, vocab_size=arguments.vocab_size))
+    recipe = replace(
+        recipe,
+        model=replace(recipe.model, vocab_size=arguments.vocab_size or recipe.model.vocab_size),
+        training=replace(recipe.training, tokens_per_step=arguments.tokens or recipe.training.tokens_per_step),
+    )
     tokens = recipe.training.tokens_per_step
-    batches = [random_pairs(tokens, recipe.model.vocab_size, seed) for seed in range(4)]
-    target_tokens = sum(len(target) for pairs in batches for _, target in pairs) / len(batches)
-    names = ["transduce"] + ([] if arguments.alone else ["transformers.MarianMTModel", "torch.nn.Transformer"])
-    results = []
-    for name in names:
-        step = ours(recipe, batches, device) if name == "transduce" else peer(name, recipe, batches, device)
-        warm, seconds, memory = measure(step, arguments.steps, 8 if device.type == "cuda" else 4, device)
-        flops = count_flops(recipe.model).training * target_tokens / seconds
-        results.append(
-            {"name": name, "target_tokens_per_second": target_tokens / seconds, "step_ms": seconds * 1e3,
-             "warm_up_s": warm, "memory_gib": memory, "tflops": flops / 1e12}
-        )  # fmt: skip
-        if name == "transduce" and arguments.profile:
-            profile(step)
-        del step
-    print(f"{arguments.preset}, {tokens:,} + {tokens:,} tokens a step, {device.type}")
-    for row in results:
-        print(
-            f"{row['name']:<28} {row['target_tokens_per_second']:>12,.0f} target tokens/s {row['step_ms']:>9.2f} ms "
-            f"{row['tflops']:>7.1f} TFLOP/s {row['memory_gib']:>6.1f} GiB, warm after {row['warm_up_s']:.1f} s"
-        )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"preset": arguments.preset, "results": results}, indent=1))
+    print(
+        f"{arguments.preset}, {tokens:,} + {tokens:,} tokens a step, {device.type}, {torch.get_num_threads()} threads"
+    )
+    result: dict[str, object] = {"preset": arguments.preset, "tokens": tokens, "device": hardware()}
+    if arguments.growth:
+        result["growth"] = growth(recipe, device, arguments.rounds)
+    else:
+        steps = random_steps(tokens, recipe.model.vocab_size, 28.0 if cuda else 14.0)
+        contenders = {"transduce": ours(recipe, steps, device)}
+        if not arguments.alone:
+            contenders |= {name: peer(name, recipe, steps, device) for name in PEERS}
+        if arguments.profile:
+            result["milliseconds"] = profile(contenders["transduce"], device)
+        count = sum(len(target) for pairs in steps for _, target in pairs) / STEPS
+        flops = count_flops(recipe.model).training * count / 1e12
+        rows = measure(contenders, arguments.rounds, device)
+        slowest = max(seconds for _, seconds in rows.values())
+        for name, (warm, seconds) in rows.items():
+            print(
+                f"{name:<28} {count / seconds:>11,.0f} target tokens/s {slowest / seconds:>6.2f} x "
+                f"{seconds * 1e3:>9.2f} ms {flops / seconds:>7.2f} TFLOP/s, warm after {warm:.1f} s"
+            )
+        result["results"] = {
+            name: {"warm_up_s": warm, "step_ms": seconds * 1e3, "target_tokens_per_second": count / seconds}
+            for name, (warm, seconds) in rows.items()
+        }
+    arguments.json.parent.mkdir(exist_ok=True)
+    arguments.json.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,16 @@ class Bundle:
     provenance: dict[str, Any]
     fingerprint: str  # of everything in it: two bundles with the same one translate alike
 
+    @property
+    def tokenizers(self) -> dict[str, bytes]:
+        """By side; the target's alone if both languages share it."""
+        names = (
+            {"target": "tokenizer.model"}
+            if "tokenizer.model" in self.tokenizer_files
+            else {"source": "source.model", "target": "target.model"}
+        )
+        return {side: self.tokenizer_files[name] for side, name in names.items()}
+
     def weights(self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """The weights by parameter name, memory-mapped where nothing has to be converted; float32 unless told."""
         import torch

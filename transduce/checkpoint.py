@@ -82,13 +82,14 @@ def load_newest(folder: Path) -> Checkpoint | None:
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a run, oldest first, verified or not."""
     found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name)]
-    return sorted(found, key=_step_of)
+    return sorted(found, key=step_of)
 
 
-def best_checkpoints(folder: Path, n: int, score: Callable[[dict[str, Any]], float]) -> list[Path]:
-    """The n checkpoints whose progress scores highest, best first."""
+def best_checkpoints(folder: Path, n: int, score: Callable[[dict[str, Any]], float | None]) -> list[Path]:
+    """The n checkpoints whose progress scores highest, best first; one without a score is not among them."""
     scored = [(score(_load(path, only=[PROGRESS]).progress), path) for path in checkpoints(folder)]
-    return [path for _, path in sorted(scored, reverse=True)[:n]]
+    known = [(value, path) for value, path in scored if value is not None]
+    return [path for _, path in sorted(known, reverse=True)[:n]]
 
 
 def keep_last(folder: Path, n: int, protect: Collection[int] = ()) -> None:
@@ -96,7 +97,7 @@ def keep_last(folder: Path, n: int, protect: Collection[int] = ()) -> None:
     newest_first = checkpoints(folder)[::-1]
     newest_whole = next(filter(_verifies, newest_first), None)
     for path in reversed(newest_first[n:]):
-        if path != newest_whole and _step_of(path) not in protect:
+        if path != newest_whole and step_of(path) not in protect:
             delete_folder(path, CHECKPOINT)
 
 
@@ -230,5 +231,6 @@ def _file_of(group: str) -> str:
     return f"{group}.safetensors"
 
 
-def _step_of(path: Path) -> int:
+def step_of(path: Path) -> int:
+    """The step of a checkpoint's folder."""
     return int(path.name.removeprefix("step-"))

@@ -154,6 +154,10 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
+        _refuse_unless(
+            0.98 <= self.character_coverage <= 1,
+            f"data.tokenizer.character_coverage is {self.character_coverage}; SentencePiece takes 0.98 to 1",
+        )
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
         _refuse_unless(self.variants >= 1, f"data.tokenizer.variants is {self.variants}; it must be at least 1")
 
@@ -204,7 +208,8 @@ class TrainingConfig:
     validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone
     save_every: int = 1_000
     keep_checkpoints: int = 5
-    average_checkpoints: int = 5  # §6.1: the last so many make the final model
+    average_checkpoints: int = 5  # §6.1: the mean of so many is the final model
+    average: Literal["last", "best"] = "last"  # of which; best: by the score of a validation at the same step
     patience: int = 0  # stop after so many validations without a better score; 0: never
     until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 

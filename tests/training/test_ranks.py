@@ -95,10 +95,10 @@ def poison(numbers, rank):
         now = at
         return take(self, micro_batches, target_tokens, at)
 
-    def tell(self, saver):
+    def tell(self, judge, saver):
         weights = collect(self.learner, self.optimisers)["model"].values()
         print("weights", self.standing.step, sum(weight.double().sum().item() for weight in weights))
-        save(self, saver)
+        save(self, judge, saver)
 
     step.projected_loss, Trainer._step, Trainer._save = poisoned, counted, tell
 

@@ -1,6 +1,7 @@
 """`transduce train`: never lose a step, stop when told, keep what is best."""
 
 import json
+import math
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,17 @@ import pytest
 import torch
 
 from transduce.bundle import load_bundle
-from transduce.checkpoint import checkpoints, load_newest
+from transduce.checkpoint import average, checkpoints, load_newest
 from transduce.data.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import load_recipe
+from transduce.training.command import train_from_recipe
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
+from transduce.training.step import Learner
 from transduce.training.trainer import Trainer, train
+from transduce.training.validate import Validation
 
 _NAN = torch.full((2,), torch.nan)
 ALONE = World(0, 1, torch.device("cpu"))
@@ -105,6 +109,19 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole):
         train(other, made[2], whole, ALONE)
 
 
+def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
+    other = load_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"])
+    store = prepare(other, made[0].parent, tmp_path / "other.store")
+    with pytest.raises(ConfigError, match=r"was begun with another tokenizer than that of .*other.store"):
+        train(made[1], store, whole, ALONE)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said(made):
+    with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here; try --device cpu"):
+        train_from_recipe(str(made[0]), SMALL, device="cuda")
+
+
 def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
     goal = change(made[1], until="loss=1000", validate_every=2)
     assert train(goal, made[2], tmp_path / "goal", ALONE).step == 2
@@ -120,14 +137,61 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp
     assert any(event.get("event") == "skipped" for event in events)
 
 
-def test_fine_tuning_starts_from_a_bundle_and_refuses_another_model(made, whole, tmp_path):
-    short = change(made[1], steps=1, learning_rate=1e-12, average_checkpoints=1)
-    train(short, made[2], tmp_path / "tuned", ALONE, start_from=whole / "last")
-    tuned, start = weights(tmp_path / "tuned"), load_bundle(whole / "last").weights()
-    assert all(torch.allclose(tuned[name], start[name], atol=1e-6) for name in start)
-    other = replace(made[1], model=replace(made[1].model, N=2))
-    with pytest.raises(ConfigError, match=r"has another model.N; fine-tuning needs the same model"):
-        train(other, made[2], tmp_path / "other", ALONE, start_from=whole / "last")
+def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path):
+    other = write_phrases(tmp_path, "en", "de", 600, 2)  # a recipe with a larger model and a vocabulary of its own
+    overrides = ["steps=1", "learning_rate=1e-12", "validation_sentences=3", "warmup_steps=1", "tokens_per_step=600"]
+    overrides = [f"training.{override}" for override in overrides]
+    assert train_from_recipe(str(other), overrides, run=tmp_path / "tuned", start_from=whole).step == 1
+    tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
+    assert tuned.tokenizer_files == start.tokenizer_files
+    ours, theirs = tuned.weights(), start.weights()
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
+
+
+def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(made, whole, tmp_path, monkeypatch):
+    def endless(*_):
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("validation went on")
+
+    monkeypatch.setattr("transduce.training.judge.validate", endless)
+    assert train(made[1], made[2], tmp_path / "run", ALONE).step == 6
+    monkeypatch.undo()
+    assert train(made[1], made[2], tmp_path / "run", ALONE).step == 12
+    assert_same_run(tmp_path / "run", whole)
+    assert read_metrics(tmp_path / "run").curve("validation", "bleu") == read_metrics(whole).curve("validation", "bleu")
+
+
+def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(made, tmp_path, monkeypatch):
+    scores = iter([4.0, 1.0, 3.0, 2.0, 5.0])
+    monkeypatch.setattr(
+        "transduce.training.judge.validate", lambda *_: Validation(-next(scores), 1, *[math.nan] * 2, [], [], [])
+    )
+    best = change(made[1], average="best", average_checkpoints=2, keep_checkpoints=2, validate_every=3, save_every=100)
+    train(best, made[2], tmp_path / "run", ALONE)
+    folder = tmp_path / "run/checkpoints"
+    assert [path.name for path in checkpoints(folder)] == ["step-000003", "step-000009", "step-000012"]
+    expected = average([folder / "step-000003", folder / "step-000009"])
+    last = load_bundle(tmp_path / "run/last").weights()
+    assert all(torch.equal(last[name], expected[name]) for name in expected)
+
+
+def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(made, tmp_path, monkeypatch, capsys):
+    still = replace(made[1], model=replace(made[1].model, p_drop=0.0))
+    train(still, made[2], tmp_path / "roomy", ALONE)
+    compute, seen = Learner._sums, []
+
+    def cramped(self, source, target):
+        seen.append(source.ids.numel())
+        if seen[-1] > max(seen) / 3 and len(seen) > 5 and len(seen) % 2:  # the other half has left its gradient
+            raise torch.OutOfMemoryError("no room")
+        return compute(self, source, target)
+
+    monkeypatch.setattr(Learner, "_sums", cramped)
+    train(still, made[2], tmp_path / "cramped", ALONE)
+    assert "out of memory: each step now takes 4 micro-batches, with the same gradient" in capsys.readouterr().err
+    for (step_a, a), (step_b, b) in zip(losses(tmp_path / "roomy"), losses(tmp_path / "cramped"), strict=True):
+        assert step_a == step_b
+        assert a == pytest.approx(b, rel=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimiser": "muon"}])

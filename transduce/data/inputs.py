@@ -45,8 +45,11 @@ class Inputs:
         return sum(file["bytes"] for file in self.sections[section][corpus])
 
 
-def read_inputs(data: DataConfig, base: Path, known: Mapping[str, Any] | None = None) -> Inputs:
-    """The inputs of a recipe; `known` is what an earlier store says of its own, to spare reading."""
+def read_inputs(
+    data: DataConfig, base: Path, known: Mapping[str, Any] | None = None, tokenizers: Mapping[str, bytes] | None = None
+) -> Inputs:
+    """The inputs of a recipe, and of tokenizers that come from elsewhere; `known` is what an earlier store says of its
+    own, to spare reading."""
     stamps: dict[str, Mapping[str, Any]] = {}
     for corpora in (known or {}).get("sections", {}).values():
         stamps |= {file["path"]: file for files in corpora.values() for file in files}
@@ -58,6 +61,8 @@ def read_inputs(data: DataConfig, base: Path, known: Mapping[str, Any] | None = 
             name: [_stamp(path, stamps) for path in paths] for name, paths in zip(names, files, strict=True)
         }
     settings = {name: value for name, value in asdict(data).items() if name not in _NOT_STORED}
+    if tokenizers:
+        settings["tokenizers"] = {side: hashlib.sha256(content).hexdigest() for side, content in tokenizers.items()}
     return Inputs(json.loads(json.dumps(settings)), sections)
 
 

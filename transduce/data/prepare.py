@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,14 @@ def default_store(recipe: str) -> Path:
 
 
 def prepare(
-    recipe: Recipe, base: Path, out: Path, *, workers: int = 0, verify: bool = False, say: Say = lambda line: None
+    recipe: Recipe,
+    base: Path,
+    out: Path,
+    *,
+    workers: int = 0,
+    verify: bool = False,
+    tokenizers: Mapping[str, bytes] | None = None,
+    say: Say = lambda line: None,
 ) -> Store:
     """The store of a recipe, made unless it is there already.
 
@@ -52,12 +59,13 @@ def prepare(
         out: The store's folder.
         workers: Processes; 0 for as many as there are cores.
         verify: Whether a store that is there already is compared with its checksums, byte by byte.
+        tokenizers: Those to use instead of learning some, by side; the target's alone if it is joint.
         say: Takes a line for each thing done.
     """
     if not recipe.data.corpora:
         raise ConfigError("data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ...")
     existing = _existing(out, verify, say)
-    inputs = read_inputs(recipe.data, base, existing.manifest["inputs"] if existing else None)
+    inputs = read_inputs(recipe.data, base, existing.manifest["inputs"] if existing else None, tokenizers)
     if existing and existing.fingerprint == inputs.fingerprint:
         return existing
     if existing:
@@ -65,6 +73,8 @@ def prepare(
     try:
         with _workplace(out, inputs) as work:
             cleaned = _clean(recipe.data, base, inputs, work, workers, say)
+            for side, content in (tokenizers or {}).items():
+                write_file(work / f"{side}.model", content)
             _learn(recipe.data, work, cleaned["train"], say)
             _tokenise(recipe.data, work, cleaned, workers, say)
             _publish(recipe.data, inputs, work, cleaned, out)

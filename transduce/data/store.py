@@ -113,6 +113,13 @@ class Store:
         """Of the target side."""
         return self._tokenizer("target")
 
+    @property
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """As a bundle names them."""
+        if self.source_tokenizer is self.target_tokenizer:
+            return {"tokenizer.model": self.target_tokenizer.to_bytes()}
+        return {"source.model": self.source_tokenizer.to_bytes(), "target.model": self.target_tokenizer.to_bytes()}
+
     @cached_property
     def train(self) -> Section:
         """What the model learns from, shuffled once and for all."""

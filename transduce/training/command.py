@@ -6,12 +6,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
+from transduce.bundle import find_bundle, load_bundle
 from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
 from transduce.errors import ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.parallel import world
-from transduce.training.run import Standing
+from transduce.training.run import Standing, adopt
 from transduce.training.trainer import train
 
 
@@ -28,10 +31,16 @@ def train_from_recipe(
     recipe = load_recipe(name, overrides)
     if not recipe.data.corpora:
         raise ConfigError(f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
     path, folder = Path(name), run or Path("runs") / Path(name).stem
-    place = store or default_store(name)
+    place, tokenizers, bundle = store or default_store(name), {}, None
+    if start_from is not None:
+        bundle = load_bundle(find_bundle(start_from))
+        recipe, tokenizers = adopt(recipe, bundle), bundle.tokenizers
+        place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
         if here.speaks:
-            prepare(recipe, path.parent, place, say=lambda line: print(line, file=sys.stderr))
+            prepare(recipe, path.parent, place, tokenizers=tokenizers, say=lambda line: print(line, file=sys.stderr))
         here.wait()
-        return train(recipe, Store(place), folder, here, start_from=start_from)
+        return train(recipe, Store(place), folder, here, start_from=bundle)

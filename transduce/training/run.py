@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from transduce.bundle import Bundle
 from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.errors import ConfigError
@@ -15,8 +16,9 @@ from transduce.recipe import differences, read_recipe, to_toml
 
 FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
     "training.steps", "training.report_every", "training.validate_every", "training.validation_sentences",
-    "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.patience",
-    "training.until", "training.micro_batches", "training.sharding", "training.recompute", "model.kernel",
+    "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.average",
+    "training.patience", "training.until", "training.micro_batches", "training.sharding", "training.recompute",
+    "model.kernel",
 }  # fmt: skip
 SHAPES = {  # settings that decide which weights a model has
     f"model.{name}" for name in (
@@ -34,12 +36,17 @@ class Standing:
     best: float = -math.inf  # the best validation score, more is better
     best_step: int = 0
     stale: int = 0  # validations since then
+    validated: int = 0  # the step of the last validation
+    score: float | None = None  # its score; a checkpoint of another step has none
     skipped: int = 0  # steps that were not finite, in all
     skipped_in_a_row: int = 0
+    tokenizers: list[str] = field(default_factory=list)  # fingerprints: the ids of another tokenizer mean other text
 
     def to_json(self) -> dict[str, Any]:
-        """JSON has no infinity: before the first validation, `best` is null."""
-        return {**asdict(self), "best": self.best if math.isfinite(self.best) else None}
+        """JSON has no infinity: what is not known yet is null."""
+        scored = self.validated == self.step and self.score is not None and math.isfinite(self.score)
+        best = self.best if math.isfinite(self.best) else None
+        return {**asdict(self), "best": best, "score": self.score if scored else None}
 
     @staticmethod
     def from_json(progress: dict[str, Any]) -> Standing:
@@ -48,12 +55,22 @@ class Standing:
         return Standing(**known)
 
 
+def adopt(recipe: Recipe, bundle: Bundle) -> Recipe:
+    """The recipe for fine-tuning a bundle: with its model and its tokenizer."""
+    shapes = {name.removeprefix("model."): getattr(bundle.recipe.model, name.removeprefix("model.")) for name in SHAPES}
+    own = recipe.data.tokenizer
+    joint = "tokenizer.model" in bundle.tokenizer_files
+    tokenizer = replace(bundle.recipe.data.tokenizer, joint=joint, sampling=own.sampling, variants=own.variants)
+    return replace(recipe, model=replace(recipe.model, **shapes), data=replace(recipe.data, tokenizer=tokenizer))
+
+
 def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
     """The recipe with the vocabulary sizes that the store's tokenizers have."""
     source, target = store.source_tokenizer.vocab_size, store.target_tokenizer.vocab_size
     joint = store.source_tokenizer is store.target_tokenizer
-    sharing = recipe.model.sharing
-    if not joint and sharing == "three-way":
+    if (recipe.model.source_vocab_size or recipe.model.vocab_size, recipe.model.vocab_size) == (source, target):
+        return recipe
+    if not joint and recipe.model.sharing == "three-way":
         raise ConfigError('data.tokenizer.joint is false, but model.sharing is "three-way"; use "two-way" or "none"')
     model = replace(recipe.model, vocab_size=target, source_vocab_size=None if joint else source)
     return replace(recipe, model=model)

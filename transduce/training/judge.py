@@ -1,0 +1,121 @@
+"""How good a run is by now: scores of its weights, the best and the last as bundles, and whether that ends it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from transduce.bundle import save_bundle
+from transduce.checkpoint import average, best_checkpoints, checkpoints
+from transduce.config import Recipe
+from transduce.data.store import Store
+from transduce.model import Transformer
+from transduce.training.diagnosis import diagnose
+from transduce.training.hardware import hardware
+from transduce.training.parallel import World
+from transduce.training.progress import Progress
+from transduce.training.run import Standing
+from transduce.training.validate import Validation, validate
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why the loop ended; a final one closes the run."""
+
+    final: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Of one run. Every rank has one and comes to the same verdict; only rank 0 speaks and writes."""
+
+    recipe: Recipe
+    store: Store
+    run: Path
+    world: World
+    standing: Standing
+    progress: Progress
+
+    def score(self, weights: Weights, world: World | None = None) -> Validation | None:
+        """Validate weights, and leave no traces but in the records; None where there is nothing to validate on.
+
+        The ranks of that world, by default all, share the work, and each has the result.
+        """
+        if self.store.validation.pairs == 0:
+            return None
+        model = Transformer(self.recipe.model).to(self.world.device)
+        model.load_state_dict(weights)
+        result = validate(model, self.store, self.recipe, world or self.world)
+        self.progress.validation(
+            self.standing.step, loss=result.loss, perplexity=result.perplexity, bleu=result.bleu, chrf=result.chrf,
+            samples=result.samples,
+        )  # fmt: skip
+        diagnosis = (
+            diagnose(result.sources, result.references, result.hypotheses, result.bleu) if result.sources else None
+        )
+        if diagnosis:
+            self.progress.event(self.standing.step, "diagnosis", diagnosis)
+        return result
+
+    def decide(self, result: Validation | None, weights: Weights) -> Ending | None:
+        """Keep the weights as the last bundle, and as the best if they are; a reason to stop, or None."""
+        training, standing = self.recipe.training, self.standing
+        standing.validated, standing.score = standing.step, None
+        self._save_bundle("last", result, weights)
+        if result is None:
+            return None
+        standing.score = result.value(result.judged_by)
+        better = standing.score > standing.best
+        standing.stale = 0 if better else standing.stale + 1
+        if better:
+            standing.best, standing.best_step = standing.score, standing.step
+            self._save_bundle("best", result, weights)
+        if training.goal and result.value(training.goal[0]) >= _signed(*training.goal):
+            return Ending(True, f"reached {training.until} at step {standing.step:,}")
+        if training.patience and standing.stale >= training.patience:
+            return Ending(
+                True, f"no better score in {standing.stale} validations; the best was at step {standing.best_step:,}"
+            )
+        return None
+
+    def averaged(self) -> list[Path]:
+        """The checkpoints whose mean is the final model (§6.1): the last n, or the n with the best scores."""
+        folder, n = self.run / "checkpoints", self.recipe.training.average_checkpoints
+        if self.recipe.training.average == "last":
+            return checkpoints(folder)[-n:]
+        return best_checkpoints(folder, n, lambda progress: progress.get("score"))
+
+    def finish(self) -> None:
+        """The average of checkpoints becomes the last bundle, and the best unless an earlier one was better."""
+        paths = self.averaged()
+        if len(paths) < 2 or not self.world.speaks:
+            return
+        self.progress.event(
+            self.standing.step, "validating",
+            f"the average of the {self.recipe.training.average} {len(paths)} checkpoints",
+        )  # fmt: skip
+        weights = average(paths)
+        alone = World(0, 1, self.world.device)  # the other ranks have left
+        result = self.score({name: weight.to(alone.device) for name, weight in weights.items()}, alone)
+        self._save_bundle("last", result, weights)
+        if result is not None and result.value(result.judged_by) >= self.standing.best:
+            self._save_bundle("best", result, weights)
+
+    def _save_bundle(self, name: str, result: Validation | None, weights: Weights) -> None:
+        if not self.world.speaks:
+            return
+        scores = {} if result is None else {key: getattr(result, key) for key in ("loss", "perplexity", "bleu", "chrf")}
+        finite = {key: value for key, value in scores.items() if math.isfinite(value)}
+        provenance = {"step": self.standing.step, "data": self.store.fingerprint, "hardware": hardware()}
+        files = self.store.tokenizer_files
+        save_bundle(self.run / name, self.recipe, weights, files, finite, provenance, replace=True)
+
+
+def _signed(name: str, value: float) -> float:
+    return -value if name == "loss" else value
