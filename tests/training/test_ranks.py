@@ -201,7 +201,8 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
         assert all(process.is_alive() for process in processes), said(log, 2)
         time.sleep(0.01)
     processes[1].kill()
-    assert finish(processes, 10) == [1, -signal.SIGKILL]
+    assert finish(processes, 10) == [2, -signal.SIGKILL]
+    assert said(log, 2)[0].endswith("rank 0 has lost another one, which ended first; look for what that one said\n")
     runs.train(tmp_path / "run", 2, "ddp", *LONGER)
     assert_same_run(tmp_path / "run", runs.undisturbed(2, "ddp", *LONGER))
 

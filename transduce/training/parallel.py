@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from transduce.errors import RankError
 from transduce.model import Transformer
 
 Sharding = Literal["ddp", "fsdp"]
@@ -88,6 +89,12 @@ def world(device: str | None = None) -> Iterator[World]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield World(dist.get_rank() if size > 1 else 0, size, here)
+    except RuntimeError as error:
+        if size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+            raise
+        raise RankError(
+            f"rank {dist.get_rank()} has lost another one, which ended first; look for what that one said"
+        ) from error
     finally:
         if size > 1:
             dist.destroy_process_group()

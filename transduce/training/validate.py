@@ -66,7 +66,7 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World) -> 
     for batch in islice(batches, world.rank, None, world.size):
         source, target = to_tokens(batch, world.device)
         logits = model(source, target.shifted_right(pads[1]))
-        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens])
+        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens], dtype=sums.dtype)
     total, tokens = world.total(sums).tolist()
     loss = total / tokens if tokens else math.nan
     sources, references, hypotheses = [], [], []
