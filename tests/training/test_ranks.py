@@ -57,12 +57,14 @@ class Runs:
             self.train(run, size, sharding, *more)
         return run
 
-    def torchrun(self, run, *options):
-        """As a user starts two ranks."""
-        launcher = [sys.executable, "-m", "torch.distributed.run", *options, "--nproc-per-node", "2"]
+    def torchrun(self, run, *options, ranks=2):
+        """As a user starts them."""
+        launcher = [sys.executable, "-m", "torch.distributed.run", *options, "--nproc-per-node", str(ranks)]
         command = [*launcher, "--max-restarts", "3", "-m", "--", "transduce", *self.command(run, "ddp", *LONGER)]
         with open(f"{self.folder}/log-{next(self.logs)}", "w+", encoding="utf-8") as log:
-            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            # The store: docs/scaling.md. The same bits need the same number of threads.
+            environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -183,14 +185,13 @@ LONGER = "training.steps=40", "training.validate_every=20"  # long enough to be 
 
 
 def meet(process, run, number):
-    """The process ids of the two ranks, when that step is done."""
+    """The process ids of a launcher's ranks, when that step is done."""
     deadline = time.monotonic() + 60
     while process.poll() is None and reached(run) < number:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert process.poll() is None
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    assert len(children) == 2
     return sorted(map(int, children))
 
 
@@ -221,6 +222,17 @@ def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
     assert reached(run) == stopped
     assert 12 <= stopped < 40
     runs.train(run, 2, "ddp", *LONGER)
+    assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
+
+
+@pytest.mark.slow
+def test_two_machines_restart_together(runs, tmp_path):
+    """As far as one can show it: two launchers with a rank each."""
+    run, endpoint = tmp_path / "run", f"localhost:{free_port()}"
+    options = ["--nnodes", "2", "--rdzv-id", "two", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
+    launchers = [runs.torchrun(run, *options, ranks=1) for _ in range(2)]
+    os.kill(meet(launchers[1], run, 6)[0], signal.SIGKILL)
+    assert [launcher.wait(timeout=120) for launcher in launchers] == [0, 0]
     assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
 
 

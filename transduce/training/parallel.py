@@ -83,7 +83,7 @@ def world(device: str | None = None) -> Iterator[World]:
     if size > 1:
         store, rank, _ = next(rendezvous("env://"))
         if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) == size:
-            # By default torchrun on one machine keeps its store over restarts, and with it the addresses of the dead.
+            # torchrun keeps its store over restarts, and with it the addresses of the dead. One agent counts for all.
             store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
