@@ -72,13 +72,13 @@ def runs(tmp_path_factory):
     return Runs(tmp_path_factory.mktemp("ranks"))
 
 
-def stop_at(number, by, rank):
-    """SIGTERM to one rank, while it takes a step."""
+def signal_at(number, by, kind, rank):
+    """A signal to one rank, while it takes a step."""
     take = Trainer._step
 
     def stopped(self, micro_batches, target_tokens, at):
         if at == number and self.world.rank == by:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(kind)
         return take(self, micro_batches, target_tokens, at)
 
     Trainer._step = stopped
@@ -145,7 +145,7 @@ def test_a_finished_run_stays_as_it_is_and_only_the_first_rank_says_so(runs):
     ("sharding", "sizes"), [("ddp", (1, 4)), ("fsdp", (1,)), pytest.param("fsdp", (4,), marks=pytest.mark.slow)]
 )
 def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, sharding, sizes):
-    first, second = runs.train(tmp_path / "2", 2, sharding, change=partial(stop_at, 5, 1))
+    first, second = runs.train(tmp_path / "2", 2, sharding, change=partial(signal_at, 5, 1, signal.SIGTERM))
     assert "a signal to another rank: saved" in first
     assert second == ""
     assert load_newest(tmp_path / "2/checkpoints").step == 5
@@ -157,20 +157,20 @@ def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, shar
     assert_same_run(tmp_path / "2", runs.undisturbed(2, sharding))
 
 
-@pytest.mark.parametrize("sharding", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
 def test_four_ranks_that_go_on_are_bit_identical(runs, tmp_path, sharding):
     """With more than two, a sum depends on its order."""
-    runs.train(tmp_path / "run", 4, sharding, change=partial(stop_at, 5, 3))
+    runs.train(tmp_path / "run", 4, sharding, change=partial(signal_at, 5, 3, signal.SIGTERM))
     runs.train(tmp_path / "run", 4, sharding)
     assert_same_run(tmp_path / "run", runs.undisturbed(4, sharding))
 
 
-def test_a_run_of_one_goes_on_with_two(runs, tmp_path):
-    runs.train(tmp_path / "ddp", 1, change=partial(stop_at, 5, 0))
-    shutil.copytree(tmp_path / "ddp", tmp_path / "fsdp")
-    for sharding in ("ddp", "fsdp"):
-        runs.train(tmp_path / sharding, 2, sharding)
-        assert_close_run(tmp_path / sharding, runs.undisturbed(1))
+@pytest.mark.parametrize("sharding", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
+    runs.train(tmp_path / "run", 1, change=partial(signal_at, 5, 0, signal.SIGTERM))
+    runs.train(tmp_path / "run", 2, sharding)
+    assert_close_run(tmp_path / "run", runs.undisturbed(1))
 
 
 def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):
@@ -197,15 +197,11 @@ def meet(process, run, number):
 
 def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
     log = tmp_path / "log"
-    processes = start(runs.command(tmp_path / "run", "ddp", *LONGER), log, 2)
-    while reached(tmp_path / "run") < 9:
-        assert all(process.is_alive() for process in processes), said(log, 2)
-        time.sleep(0.01)
-    processes[1].kill()
-    assert finish(processes, 10) == [2, -signal.SIGKILL]
+    kill = partial(signal_at, 7, 1, signal.SIGKILL)
+    assert finish(start(runs.command(tmp_path / "run"), log, 2, kill), 30) == [2, -signal.SIGKILL]
     assert said(log, 2)[0].endswith("rank 0 has lost another one, which ended first; look for what that one said\n")
-    runs.train(tmp_path / "run", 2, "ddp", *LONGER)
-    assert_same_run(tmp_path / "run", runs.undisturbed(2, "ddp", *LONGER))
+    runs.train(tmp_path / "run", 2)
+    assert_same_run(tmp_path / "run", runs.undisturbed(2))
 
 
 @pytest.mark.slow
@@ -259,8 +255,15 @@ def saved(run, number):
 EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.validate_every=1000"]
 
 
-@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
-@pytest.mark.parametrize("steps", [6, pytest.param(200, marks=pytest.mark.battery)])
+@pytest.mark.parametrize(
+    ("sharding", "steps"),
+    [
+        ("ddp", 6),
+        pytest.param("fsdp", 6, marks=pytest.mark.slow),
+        pytest.param("ddp", 200, marks=pytest.mark.battery),
+        pytest.param("fsdp", 200, marks=pytest.mark.battery),
+    ],
+)
 def test_what_is_not_finite_on_one_rank_is_skipped_on_all(runs, tmp_path, sharding, steps):
     poisoned = {4} if steps == 6 else {17, 68, 119, 170}  # one in fifty
     told = runs.train(
