@@ -129,6 +129,17 @@ def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
     assert train(patient, made[2], tmp_path / "patience", ALONE).step < 12
 
 
+def test_a_run_that_was_killed_while_it_finished_only_finishes(made, tmp_path, monkeypatch):
+    goal = change(made[1], until="loss=1000", validate_every=2)
+    with monkeypatch.context() as killed:
+        killed.setattr("transduce.training.judge.Judge.finish", None)  # not to be called
+        with pytest.raises(TypeError):
+            train(goal, made[2], tmp_path / "run", ALONE)
+    assert train(goal, made[2], tmp_path / "run", ALONE).step == 2
+    assert (tmp_path / "run/finished.json").exists()
+    assert train(replace(goal, training=replace(goal.training, steps=14)), made[2], tmp_path / "run", ALONE).step == 4
+
+
 def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp_path, monkeypatch):
     monkeypatch.setattr("transduce.training.step.projected_loss", lambda _, hidden, *__: hidden.sum() * _NAN)
     with pytest.raises(CheckpointError, match="10 steps in a row were not finite"):

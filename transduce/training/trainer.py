@@ -27,7 +27,7 @@ from transduce.training.memory import fitting_micro_batches, recompute
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import World, distribute, settle
 from transduce.training.progress import Progress
-from transduce.training.run import Standing, claim, fit_to_store, is_finished, mark_finished
+from transduce.training.run import FINISHED, Standing, claim, fit_to_store, is_finished, mark_finished
 from transduce.training.signals import Interrupted, Signals, watched_signals
 from transduce.training.state import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
@@ -103,6 +103,8 @@ class Trainer:
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
         training, standing, progress = self.recipe.training, self.standing, judge.progress
         interval = Interval(progress, self.recipe)
+        if standing.ended and not (self.run / FINISHED).exists():  # all that is left is to finish
+            return Ending(True, standing.ended)
         ending = self._validate(judge, signals)  # a signal may have kept it from being done
         while not ending and standing.step < training.steps:
             feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
@@ -144,7 +146,9 @@ class Trainer:
                 result = judge.score(weights)
         except Interrupted:
             return None
-        return judge.decide(result, weights)
+        ending = judge.decide(result, weights)
+        self.standing.ended = ending.message if ending else ""
+        return ending
 
     def _due(self, every: int) -> bool:
         return self.standing.step % every == 0 or self.standing.step == self.recipe.training.steps
