@@ -8,7 +8,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,11 +118,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         for name in value:
             if name not in hints:
                 raise ConfigError(_unknown(f"{where}.{name}", name, list(hints)))
-        try:
-            return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
-        except TypeError:
-            needed = [item.name for item in fields(hint) if item.name not in value]
-            raise ConfigError(f"{where} has {sorted(value)}; expected also one of {needed}") from None
+        for item in fields(hint):
+            if item.name not in value and item.default is MISSING and item.default_factory is MISSING:
+                raise ConfigError(f"{where} has no {item.name}; expected a value for it")
+        return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not hint:
