@@ -176,8 +176,8 @@ def data(
     Example: transduce data get multi30k-en-de --out multi30k
 
     Args:
-        action: Show every corpus (list), or fetch one (get).
-        name: The corpus to fetch.
+        action: Show every corpus, or the parts and addresses of one (list); or fetch one (get).
+        name: The corpus to show or to fetch.
         out: The folder for its files; by default data/NAME.
         mirror: A folder that already holds the downloads; nothing is fetched from the network.
         source: The language to translate from; by default en.
@@ -186,11 +186,11 @@ def data(
         seed: Which phrases to make.
         accept_changes: Take a new edition of a file that differs from the one known so far.
     """
-    from transduce.data.catalogue import listing
+    from transduce.data.catalogue import details, listing
     from transduce.data.get import get
 
     if action == "list":
-        print(listing())
+        print(details(name) if name else listing())
         return
     recipe = get(
         name,
