@@ -97,6 +97,23 @@ def test_a_wrong_override_says_what_is_known(override, message):
 
 
 @pytest.mark.parametrize(
+    "overrides",
+    [
+        ["training.keep_checkpoints=2", "training.average_checkpoints=2"],
+        ["model.source_vocab_size=100", "model.sharing=two-way"],
+        ["data.clean.drop=wrong-language", "data.clean.language_sample=0"],
+    ],
+)
+def test_overrides_that_need_each_other_come_in_any_order(overrides):
+    assert load_recipe("base", overrides) == load_recipe("base", overrides[::-1]) != BASE
+
+
+def test_the_last_override_of_a_setting_counts():
+    assert load_recipe("base", ["model.N=2", "model.N=3"]).model.N == 3
+    assert load_recipe("base", ["model={N=2, h=4}", "model.N=3"]).model == replace(BASE.model, N=3, h=4)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('preset = "bass"', "no preset is called 'bass'; known: base, big"),

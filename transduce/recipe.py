@@ -27,9 +27,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         recipe = read_recipe(Path(name_or_path))
     else:
         raise ConfigError(f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}")
-    for override in overrides:
-        recipe = apply_override(recipe, override)
-    return recipe
+    return apply_overrides(recipe, overrides)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -61,19 +59,28 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
     return replace(settings, **values)  # type: ignore[type-var]
 
 
-def apply_override(recipe: Recipe, override: str) -> Recipe:
-    """The recipe with one `section.setting=value` applied."""
-    name, equals, text = override.partition("=")
-    if not equals:
-        raise ConfigError(f"{override!r} is not an override; expected section.setting=value, such as model.N=2")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word: training.schedule=cosine
-    tree: Any = value
-    for part in reversed(name.split(".")):
-        tree = {part: tree}
+def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """The recipe with each `section.setting=value` applied: all at once, so that two may need each other."""
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"{override!r} is not an override; expected section.setting=value, such as model.N=2")
+        *sections, setting = name.split(".")
+        table = tree
+        for section in sections:
+            if not isinstance(table.get(section), dict):
+                table[section] = {}
+            table = table[section]
+        table[setting] = _read_value(text)
     return update(recipe, tree)
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word: training.schedule=cosine
 
 
 def to_toml(recipe: Recipe) -> str:
