@@ -1,5 +1,6 @@
 """Work over several processes."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -57,6 +58,29 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
     assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+
+
+def test_an_interrupt_while_workers_start_is_the_parents_alone(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import time
+from transduce.data.parallel import spread
+if __name__ == "__main__":
+    print("started", flush=True)
+    try:
+        list(spread(abs, range(3), 2))
+    except KeyboardInterrupt:
+        print("stopped")
+else:
+    time.sleep(1)
+""")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = functools.partial(subprocess.Popen, text=True, env=environment, start_new_session=True)
+    with run([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "started\n"
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate() == ("stopped\n", "")
 
 
 def write_own_number(folder):

@@ -51,7 +51,16 @@ def worker_pool(workers: int) -> ProcessPoolExecutor:
     """Processes that end when this one does, however it ends."""
     _refuse_negative(workers)
     # Started afresh ("spawn"): a fork would copy the threads of libraries in whatever state they are.
-    return ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # inherited: Ctrl-C is not theirs while they start
+    try:
+        for _ in range(workers):
+            pool.submit(os.getpid)  # starts one
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pool
 
 
 def _refuse_negative(workers: int) -> None:
