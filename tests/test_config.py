@@ -87,6 +87,7 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ("training.patience=-1", "training.patience is -1; it must be at least 0"),
         ("training.validation_sentences=-1", "training.validation_sentences is -1; it must be at least 0"),
         ("data.corpora=[{source='x', wieght=2}]", r"data.corpora\[0\].wieght is not a setting; did you mean weight?"),
+        ("data.tokenizer.character_coverage=0.9", "character_coverage is 0.9; SentencePiece takes 0.98 to 1"),
         ("data.clean.off=3", "data.clean.off is 3; expected a list"),
         ("N", "'N' is not an override; expected section.setting=value"),
     ],

@@ -41,11 +41,14 @@ def corpus(tmp_path, monkeypatch):
 def test_every_command_of_the_readme_runs(corpus, capsys):
     lines = [line.partition("#")[0] for line in "".join(blocks("sh")).splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("transduce ")]
-    assert [command[1] for command in commands] == ["doctor", "train", "watch", "translate", "score"]
+    names = [command[1] for command in commands]
+    assert names == ["doctor", "train", "watch", "translate", "score", "export", "export", "export", "import"]
     for command in commands:
         extra = ["--once"] if command[1] == "watch" else []
         assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
-    assert "BLEU" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "BLEU" in told
+    assert told.count("16 of 16 sample translations are the same") == 4
 
 
 def test_the_readme_shows_the_commands_that_the_makefile_has():

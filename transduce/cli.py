@@ -292,6 +292,50 @@ def score(
     print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
 
 
+def export(
+    bundle: Positional[Path],
+    out: Positional[Path],
+    *,
+    to: Literal["ctranslate2", "huggingface", "onnx", "argos"],
+    quantization: Literal["int8", "float32"] = "int8",
+) -> None:
+    """Hand a model over to another runtime, compared with ours while it is made.
+
+    Example: transduce export runs/demo --to huggingface demo-marian
+
+    Args:
+        bundle: A bundle, or the run that made it.
+        out: The folder to make, or for argos the file, which ends with .argosmodel.
+        to: The runtime: CTranslate2, Marian of Hugging Face, ONNX, or a package of Argos Translate.
+        quantization: Of the numbers in CTranslate2 and argos; the others have float32.
+    """
+    from transduce.export.command import export_bundle
+
+    print(export_bundle(bundle, out, to, quantization))
+
+
+def import_model(
+    layout: Positional[Literal["huggingface"]],
+    folder: Positional[Path],
+    *,
+    out: Path | None = None,
+) -> None:
+    """Make a bundle of somebody else's model, such as one of OPUS-MT, compared with theirs.
+
+    Example: transduce import huggingface opus-mt-en-de --out opus
+
+    A model of many target languages takes the language's code before each sentence: ">>deu<< Good morning."
+
+    Args:
+        layout: What the folder is: a MarianMT model of Hugging Face.
+        folder: Where it is on this machine.
+        out: The bundle to make; by default best in runs/ and the folder's name, where translate finds it.
+    """
+    from transduce.export.command import import_folder
+
+    print(import_folder(folder, out))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "describe": describe,
     "data": data,
@@ -301,6 +345,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "watch": watch,
     "translate": translate,
     "score": score,
+    "export": export,
+    "import": import_model,
 }
 SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
 

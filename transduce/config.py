@@ -156,6 +156,10 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
+        _refuse_unless(
+            0.98 <= self.character_coverage <= 1,
+            f"data.tokenizer.character_coverage is {self.character_coverage}; SentencePiece takes 0.98 to 1",
+        )
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
         for name in ("variants", "training_sentences"):
             value = getattr(self, name)

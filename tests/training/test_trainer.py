@@ -128,6 +128,19 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole):
         train(other, made[2], whole, ALONE)
 
 
+def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
+    other = load_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"])
+    store = prepare(other, made[0].parent, tmp_path / "other.store")
+    with pytest.raises(ConfigError, match=r"was begun with another tokenizer than that of .*other.store"):
+        train(made[1], store, whole, ALONE)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said(made):
+    with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here; try --device cpu"):
+        train_from_recipe(str(made[0]), SMALL, device="cuda")
+
+
 def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
     goal = change(made[1], until="loss=1000", validate_every=2)
     assert train(goal, made[2], tmp_path / "goal", ALONE).step == 2

@@ -30,8 +30,8 @@ def positions(bundle: Bundle) -> int:
     return config.max_positions if config.positions == "learned" else max(POSITIONS, bundle.recipe.data.max_tokens)
 
 
-def convert(bundle: Bundle, out: Path, quantization: Quantization) -> None:
-    """Write the model into an existing folder."""
+def convert(bundle: Bundle, out: Path, quantization: Quantization, *, adds_end: bool = False) -> None:
+    """Write the model into an existing folder; with `adds_end`, one that ends sources itself."""
     if reason := refusal(bundle.recipe.model):
         raise ExportError(reason)
     specs = require("ctranslate2.specs", extra="ctranslate2")
@@ -49,9 +49,11 @@ def convert(bundle: Bundle, out: Path, quantization: Quantization) -> None:
     for side, register in (("source", spec.register_source_vocabulary), ("target", spec.register_target_vocabulary)):
         tokenizer = Tokenizer(files.get("tokenizer.model") or files[f"{side}.model"])
         register(tokenizer.pieces(range(tokenizer.vocab_size)))
-    end, unknown = tokenizer.pieces([0, 1])
+    end, unknown, pad = tokenizer.pieces([0, 1, tokenizer.pad])
     spec.config.eos_token, spec.config.unk_token, spec.config.bos_token = end, unknown, end
-    spec.config.decoder_start_token = end  # its embedding is replaced by the zero vector
+    # Padding starts a target, as the zero vector; only an imported model may have learnt another.
+    spec.config.decoder_start_token = end if spec.decoder.start_from_zero_embedding else pad
+    spec.config.add_source_eos = adds_end
     spec.config.layer_norm_epsilon = config.norm_eps
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
@@ -64,7 +66,7 @@ def _fill(spec: Any, config: ModelConfig, weights: dict[str, Any], rows: int) ->
     target = weights["target_embedding.weight"]
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", target)
     spec.decoder.embeddings.weight = target
-    spec.decoder.start_from_zero_embedding = True
+    spec.decoder.start_from_zero_embedding = not target[-1].any()
     spec.decoder.projection.weight = weights.get("output.weight", target)
     # Padding is never said: softmax is over the other classes.
     bias = np.array(weights.get("output_bias", np.zeros(config.vocab_size)), dtype=np.float32)

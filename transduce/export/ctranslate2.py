@@ -2,77 +2,65 @@
 
 from __future__ import annotations
 
-import json
-import random
-import shutil
+import math
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transduce.bundle import Bundle
-from transduce.config import SearchConfig
 from transduce.decoding.conversion import Quantization, convert
-from transduce.decoding.ctranslate2 import CTranslate2Engine
-from transduce.decoding.engine import TorchEngine, load_model, log_probabilities
-from transduce.errors import ExportError
-from transduce.model import Tokens, Transformer
-
-SAMPLE = 16  # sequences of random tokens
-TOLERANCE = 1e-3  # of a log-probability in float32
+from transduce.decoding.engine import load_model
+from transduce.errors import require
+from transduce.export.output import made_whole, write_report
+from transduce.export.verification import tokenizers, verify
 
 
 def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> dict[str, Any]:
-    """Make the folder `out`; the report that is written into it. What is handed over was verified in float32."""
-    if out.exists():
-        raise ExportError(f"{out} is already there; choose another folder, or remove it")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-        work = Path(folder) / out.name
+    """Make the folder `out`; the report that is written into it."""
+    with made_whole(out) as work:
         work.mkdir()
         convert(bundle, work, quantization)
-        report = verify(bundle) | {"quantization": quantization, "bundle": bundle.fingerprint}
         for name, content in bundle.tokenizer_files.items():
             (work / name).write_bytes(content)
-        (work / "export.json").write_text(json.dumps(report, indent=1) + "\n")
-        shutil.move(work, out)
-    return report
+        return write_report(work, bundle, verify_model(bundle, work, quantization))
 
 
-def verify(bundle: Bundle) -> dict[str, Any]:
-    """Log-probabilities and translated tokens of a sample equal ours, or an error names the first difference."""
-    model, config = load_model(bundle), bundle.recipe.model
-    with tempfile.TemporaryDirectory() as folder:
-        convert(bundle, Path(folder), "float32")
-        engine = CTranslate2Engine(bundle, "cpu", quantization="float32", folder=Path(folder))
-        chance, worst = random.Random(1), 0.0
-        sources = [_sequence(chance, config.source_vocab_size or config.vocab_size) for _ in range(SAMPLE)]
-        targets = [_sequence(chance, config.vocab_size) for _ in range(SAMPLE)]
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
-            ours, theirs = _log_probs(model, source, target), engine.log_probs(source, target[:-1])
-            for place, (mine, other) in enumerate(zip(ours, theirs, strict=True), start=1):
-                worst = max(worst, abs(mine - other))
-                if abs(mine - other) > TOLERANCE:
-                    raise ExportError(
-                        f"CTranslate2 gives token {place} of sample {number} the log-probability {other:.5f}, "
-                        f"but transduce {mine:.5f}; report this with the bundle's config.toml"
-                    )
-        search = SearchConfig(beam_size=1, max_length=20)
-        expected, found = (each.search(sources, search) for each in (TorchEngine(model), engine))
-        for number, (here, there) in enumerate(zip(expected, found, strict=True), start=1):
-            if here[0].ids != there[0].ids and here[0].margin > TOLERANCE:
-                raise ExportError(f"CTranslate2 translates sample {number} as {there[0].ids}, transduce {here[0].ids}")
-    return {"sequences": SAMPLE, "largest_difference": worst, "tolerance": TOLERANCE}
+def verify_model(bundle: Bundle, folder: Path, quantization: Quantization, *, adds_end: bool = False) -> dict[str, Any]:
+    """The conversion is exact in float32; how far the model in the folder is from that where it is rounded to int8."""
+    model, report = load_model(bundle), {"quantization": quantization}
+    if quantization == "float32":
+        return report | verify(model, _Runtime(bundle, folder, "float32", adds_end))
+    with tempfile.TemporaryDirectory() as exact:
+        convert(bundle, Path(exact), "float32", adds_end=adds_end)
+        report |= verify(model, _Runtime(bundle, Path(exact), "float32", adds_end))
+    rounded = verify(model, _Runtime(bundle, folder, quantization, adds_end), tolerance=math.inf)
+    return report | {"rounded": {name: rounded[name] for name in ("largest_difference", "same_translations")}}
 
 
-def _sequence(chance: random.Random, vocab_size: int) -> list[int]:
-    return [*chance.choices(range(2, vocab_size - 1), k=chance.randint(1, 24)), 0]
+class _Runtime:
+    """A folder in CTranslate2, called as its users do; where the model adds the end of a source itself, without it."""
 
+    name = "CTranslate2"
 
-@torch.inference_mode()
-def _log_probs(model: Transformer, source: list[int], target: list[int]) -> list[float]:
-    tokens = Tokens.padded([target], model.config.pad)
-    logits = model(Tokens.padded([source], 0), tokens.shifted_right(model.config.pad))[0]  # (T, V)
-    chosen: list[float] = log_probabilities(logits).gather(-1, torch.tensor(target)[:, None])[:, 0].tolist()
-    return chosen
+    def __init__(self, bundle: Bundle, folder: Path, compute_type: str, adds_end: bool) -> None:
+        runtime = require("ctranslate2", extra="ctranslate2")
+        self._translator = runtime.Translator(str(folder), device="cpu", compute_type=compute_type)
+        self._adds_end = adds_end
+        source, target = tokenizers(bundle.tokenizer_files)
+        self._source_pieces = source.pieces(range(source.vocab_size))
+        self._target_pieces = target.pieces(range(target.vocab_size))
+
+    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> Sequence[float]:
+        pieces = [self._target_pieces[token] for token in target[:-1]]
+        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[0].log_probs
+        return found
+
+    def greedy(self, source: Sequence[int], length: int) -> Sequence[int]:
+        (result,) = self._translator.translate_batch(
+            [self._written(source)], beam_size=1, max_decoding_length=length, min_decoding_length=0
+        )
+        return list(map(self._target_pieces.index, result.hypotheses[0]))
+
+    def _written(self, source: Sequence[int]) -> list[str]:
+        return [self._source_pieces[token] for token in (source[:-1] if self._adds_end else source)]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from transduce.bundle import find_bundle, load_bundle
@@ -31,6 +32,8 @@ def train_from_recipe(
     recipe = load_recipe(name, overrides)
     if not recipe.data.corpora:
         raise ConfigError(f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
     path, folder = Path(name), run or Path("runs") / Path(name).stem
     place, tokenizers, bundle = store or default_store(name), {}, None
     if start_from is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Standing:
     score: float | None = None  # its score; a checkpoint of another step has none
     skipped: int = 0  # steps that were not finite, in all
     skipped_in_a_row: int = 0
+    tokenizers: list[str] = field(default_factory=list)  # fingerprints: the ids of another tokenizer mean other text
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: what is not known yet is null."""

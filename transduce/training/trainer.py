@@ -64,7 +64,7 @@ class Trainer:
         learner = Learner(self.model, training.eps_ls, bf16=bf16 and not sharded)
         self.learner = distribute(learner.train(), self.model, training.sharding, world, bf16=bf16)
         self.optimisers = build_optimisers(self.learner.named_parameters(), training)
-        self.standing = Standing()
+        self.standing = Standing(tokenizers=_tokenizers(store))
         self.ema: dict[str, Tensor] = {}
         self.messages: list[str] = []
         self._resume(start_from)
@@ -81,6 +81,8 @@ class Trainer:
         with self._progress() as progress, saver, watched_signals() as signals:
             for message in self.messages:
                 progress.event(standing.step, "resumed", message)
+            if self._graph is not None:
+                progress.event(standing.step, "compiling", "the kernels, and the step as one CUDA graph")
             judge = Judge(self.recipe, self.store, self.run, self.world, standing, progress)
             ending = self._loop(judge, saver, signals)
             saver.wait()
@@ -198,6 +200,11 @@ class Trainer:
             restore(self.learner, self.optimisers, groups)
             self.ema = {name: tensor.to(self.world.device) for name, tensor in groups.get("ema", {}).items()}
             self.standing = Standing.from_json(found.progress)
+            if self.standing.tokenizers != _tokenizers(self.store):
+                raise ConfigError(
+                    f"{self.run} was begun with another tokenizer than that of {self.store.path}; "
+                    "choose another folder with --run, or go on with the first store"
+                )
             self.messages += [*found.damaged, f"goes on after step {found.step:,}"]
         elif start_from is not None:
             load_weights(self.learner, start_from.weights())
@@ -218,3 +225,7 @@ class Trainer:
             self.run, self.recipe, self.recipe.training.steps, self.standing.step,
             count_flops(self.recipe.model).training, peak * self.world.size if peak else None, tensorboard=True,
         )  # fmt: skip
+
+
+def _tokenizers(store: Store) -> list[str]:
+    return [tokenizer.fingerprint for tokenizer in (store.source_tokenizer, store.target_tokenizer)]

@@ -1,0 +1,45 @@
+"""What the command line calls: a bundle to a runtime, a folder to a bundle, and a line about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from transduce.bundle import find_bundle, load_bundle
+from transduce.decoding.conversion import Quantization
+
+To = Literal["ctranslate2", "huggingface", "onnx", "argos"]
+
+
+def export_bundle(bundle: Path, out: Path, to: To, quantization: Quantization = "int8") -> str:
+    """Export; the line that says what was made and how far it differs."""
+    from transduce.export import argos, ctranslate2, huggingface, onnx
+
+    loaded = load_bundle(find_bundle(bundle))
+    if to == "huggingface":
+        figures = huggingface.export(loaded, out)
+    elif to == "onnx":
+        figures = onnx.export(loaded, out)
+    else:
+        figures = (argos if to == "argos" else ctranslate2).export(loaded, out, quantization)
+    return f"{out} is ready; {_told(figures)}"
+
+
+def import_folder(folder: Path, out: Path | None = None) -> str:
+    """Import; the line that says what was made and how to use it."""
+    from transduce.export.from_huggingface import import_model
+
+    out = out or Path("runs") / folder.resolve().name / "best"
+    figures = import_model(folder, out)
+    return f'{out} is ready; {_told(figures)}; next: transduce translate --model {out} "text"'
+
+
+def _told(figures: dict[str, Any]) -> str:
+    """The figures of a verification in words."""
+    told = (
+        f"{figures['same_translations']} of {figures['sequences']} sample translations are the same, "
+        f"log-probabilities differ by at most {figures['largest_difference']:.1e}"
+    )
+    if rounded := figures.get("rounded"):
+        told += f" in float32 and {rounded['largest_difference']:.1e} in {figures['quantization']}"
+    return told
