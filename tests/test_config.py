@@ -76,7 +76,6 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ("model=3", "model is 3; expected a table of settings"),
         ("data.corpora=[{target='x'}]", r"data.corpora\[0\] has no source; expected a value for it"),
         ("data.corpora=[{source='x', weight=inf}]", "a corpus has weight inf; it must be positive and finite"),
-        ("data.tokenizer.character_coverage=7", r"data.tokenizer.character_coverage is 7.0; expected 0.98 to 1"),
         ("data.tokenizer.training_sentences=0", "data.tokenizer.training_sentences is 0; it must be at least 1"),
         ("training.learning_rate=0", "training.learning_rate is 0.0; it must be positive"),
         ("training.eps=-1", "training.eps is -1.0; it must be positive"),

@@ -164,10 +164,6 @@ class TokenizerConfig:
         for name in ("variants", "training_sentences"):
             value = getattr(self, name)
             _refuse_unless(value >= 1, f"data.tokenizer.{name} is {value}; it must be at least 1")
-        _refuse_unless(
-            0.98 <= self.character_coverage <= 1,
-            f"data.tokenizer.character_coverage is {self.character_coverage}; expected 0.98 to 1",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
