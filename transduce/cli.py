@@ -56,7 +56,7 @@ def train(
 
     Example: transduce train en-de.toml training.steps=50000 --run runs/en-de
 
-    Under torchrun it trains on all processes together: torchrun --nproc-per-node 8 -m transduce train en-de.toml
+    Under torchrun it trains on all processes together: torchrun --nproc-per-node 8 -m -- transduce train en-de.toml
 
     Args:
         recipe: A recipe file.

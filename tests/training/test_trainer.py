@@ -2,11 +2,7 @@
 
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,21 +93,6 @@ def test_a_run_that_was_stopped_and_goes_on_is_bit_identical(made, whole, tmp_pa
     assert train(made[1], made[2], tmp_path / "run", ALONE).step == 5
     monkeypatch.undo()
     assert train(made[1], made[2], tmp_path / "run", ALONE).step == 12
-    assert_same_run(tmp_path / "run", whole)
-
-
-def test_a_run_that_is_killed_again_and_again_is_bit_identical(made, whole, tmp_path):
-    command = [sys.executable, "-m", "transduce", "train", str(made[0]), *SMALL, "--run", str(tmp_path / "run")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for kills in range(3):
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        wanted = (3, 6, 10)[kills]
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline and reached(tmp_path / "run") < wanted:
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
-    subprocess.run(command, env=environment, check=True, capture_output=True)
     assert_same_run(tmp_path / "run", whole)
 
 

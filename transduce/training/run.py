@@ -95,7 +95,9 @@ def claim(run: Path, recipe: Recipe) -> None:
 
 def mark_finished(run: Path, recipe: Recipe, message: str) -> None:
     """Say that nothing is left to do for this many steps."""
-    (run / "finished.json").write_text(json.dumps({"steps": recipe.training.steps, "message": message}))
+    temporary = run / "finished.tmp"
+    temporary.write_text(json.dumps({"steps": recipe.training.steps, "message": message}))
+    temporary.replace(run / "finished.json")
 
 
 def is_finished(run: Path, recipe: Recipe) -> bool:
