@@ -22,6 +22,7 @@ from transduce.recipe import differences, load_recipe, read_recipe, to_toml, upd
         ({"p_drop_attention": -0.1}, "model.p_drop_attention is -0.1"),
         ({"r": 0}, "model.r is 0; a neighbourhood holds at least 1 position"),
         ({"N": 0}, "model.N is 0; it must be at least 1"),
+        ({"N": 10**9}, "model.N is 1,000,000,000; more than 1,000 layers are surely a mistake"),
         ({"N_decoder": 0}, "model.N_decoder is 0"),
         ({"source_vocab_size": 100}, 'sharing = "three-way" needs one vocabulary'),
         ({"kernel": "varlen", "p_drop_attention": 0.1}, 'model.kernel "varlen" has no attention dropout'),

@@ -54,6 +54,9 @@ class ModelConfig:
             value = getattr(self, name)
             minimum = 3 if "vocab" in name else 1
             _refuse_unless(value is None or value >= minimum, f"model.{name} is {value}; it must be at least {minimum}")
+        for name in ("N", "N_decoder"):
+            value = getattr(self, name) or 1
+            _refuse_unless(value <= 1000, f"model.{name} is {value:,}; more than 1,000 layers are surely a mistake")
         for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
             value = getattr(self, name)
             _refuse_unless(0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)")
