@@ -30,7 +30,7 @@ test-slow: .venv/dev.stamp
 	$(BIN)/python -m pytest -m slow
 
 battery: .venv/dev.stamp
-	$(BIN)/python -m pytest -m battery
+	$(BIN)/python -m pytest -m battery -s  # how far it is, is printed
 
 check: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from transduce.cli import COMMANDS, run
+from transduce.cli import COMMANDS, SHELLS, run
 
 
 def test_help_lists_every_command_with_one_line(capsys):
@@ -27,8 +27,9 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("transduce 0.")
 
 
-def test_shell_completion_is_printed(capsys):
-    assert run(["--tyro-print-completion", "bash"]) == 0
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shell_completion_is_printed(shell, capsys):
+    assert run(["--tyro-print-completion", shell]) == 0
     assert "describe" in capsys.readouterr().out
 
 
@@ -41,7 +42,11 @@ def test_shell_completion_is_printed(capsys):
         (["describe", "base", "--batch-tokens", "x"], "--batch-tokens"),
         (["describe", "base", "--batch-tokens", "0"], "batch_tokens is 0; it must be at least 1"),
         (["describe"], "Missing"),
-        (["descibe", "base"], "descibe"),
+        (["descibe", "base"], "'descibe' is not a command; did you mean describe?"),
+        (["fly"], "'fly' is not a command; expected one of describe, data, "),
+        (["--tyro-print-completion", "tcsh"], "no completion script for 'tcsh'; expected one of bash, zsh, fish"),
+        (["--tyro-print-completion"], "no completion script for ''"),
+        (["data", "get", "phrases", "--out", f"{__file__}/x"], "Not a directory"),
     ],
 )
 def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):

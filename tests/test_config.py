@@ -22,6 +22,7 @@ from transduce.recipe import differences, load_recipe, read_recipe, to_toml, upd
         ({"p_drop_attention": -0.1}, "model.p_drop_attention is -0.1"),
         ({"r": 0}, "model.r is 0; a neighbourhood holds at least 1 position"),
         ({"N": 0}, "model.N is 0; it must be at least 1"),
+        ({"N": 10**9}, "model.N is 1,000,000,000; more than 1,000 layers are surely a mistake"),
         ({"N_decoder": 0}, "model.N_decoder is 0"),
         ({"source_vocab_size": 100}, 'sharing = "three-way" needs one vocabulary'),
         ({"kernel": "varlen", "p_drop_attention": 0.1}, 'model.kernel "varlen" has no attention dropout'),
@@ -74,7 +75,17 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ("model.N=true", "model.N is True; expected int"),
         ("model.norm=batch", "model.norm is 'batch'; expected one of layer, rms"),
         ("model=3", "model is 3; expected a table of settings"),
-        ("data.corpora=[{target='x'}]", r"data.corpora\[0\] has \['target'\]; expected also one of \['source'"),
+        ("data.corpora=[{target='x'}]", r"data.corpora\[0\] has no source; expected a value for it"),
+        ("data.corpora=[{source='x', weight=inf}]", "a corpus has weight inf; it must be positive and finite"),
+        ("data.tokenizer.training_sentences=0", "data.tokenizer.training_sentences is 0; it must be at least 1"),
+        ("training.learning_rate=0", "training.learning_rate is 0.0; it must be positive"),
+        ("training.eps=-1", "training.eps is -1.0; it must be positive"),
+        ("training.beta_2=1", r"training.beta_2 is 1.0; a decay lies in \[0, 1\)"),
+        ("training.micro_batches=-1", "training.micro_batches is -1; it must be at least 0"),
+        ("training.clip_norm=nan", "training.clip_norm is nan; it must be at least 0"),
+        ("training.weight_decay=-1", "training.weight_decay is -1.0; it must be at least 0"),
+        ("training.patience=-1", "training.patience is -1; it must be at least 0"),
+        ("training.validation_sentences=-1", "training.validation_sentences is -1; it must be at least 0"),
         ("data.corpora=[{source='x', wieght=2}]", r"data.corpora\[0\].wieght is not a setting; did you mean weight?"),
         ("data.tokenizer.character_coverage=0.9", "character_coverage is 0.9; SentencePiece takes 0.98 to 1"),
         ("data.clean.off=3", "data.clean.off is 3; expected a list"),
@@ -84,6 +95,23 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
 def test_a_wrong_override_says_what_is_known(override, message):
     with pytest.raises(ConfigError, match=message):
         load_recipe("base", [override])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["training.keep_checkpoints=2", "training.average_checkpoints=2"],
+        ["model.source_vocab_size=100", "model.sharing=two-way"],
+        ["data.clean.drop=wrong-language", "data.clean.language_sample=0"],
+    ],
+)
+def test_overrides_that_need_each_other_come_in_any_order(overrides):
+    assert load_recipe("base", overrides) == load_recipe("base", overrides[::-1]) != BASE
+
+
+def test_the_last_override_of_a_setting_counts():
+    assert load_recipe("base", ["model.N=2", "model.N=3"]).model.N == 3
+    assert load_recipe("base", ["model={N=2, h=4}", "model.N=3"]).model == replace(BASE.model, N=3, h=4)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import io
 import os
@@ -55,7 +56,7 @@ def train(
 
     Example: transduce train en-de.toml training.steps=50000 --run runs/en-de
 
-    Under torchrun it trains on all processes together: torchrun --nproc-per-node 8 -m transduce train en-de.toml
+    Under torchrun it trains on all processes together: torchrun --nproc-per-node 8 -m -- transduce train en-de.toml
 
     Args:
         recipe: A recipe file.
@@ -175,8 +176,8 @@ def data(
     Example: transduce data get multi30k-en-de --out multi30k
 
     Args:
-        action: Show every corpus (list), or fetch one (get).
-        name: The corpus to fetch.
+        action: Show every corpus, or the parts and addresses of one (list); or fetch one (get).
+        name: The corpus to show or to fetch.
         out: The folder for its files; by default data/NAME.
         mirror: A folder that already holds the downloads; nothing is fetched from the network.
         source: The language to translate from; by default en.
@@ -185,11 +186,11 @@ def data(
         seed: Which phrases to make.
         accept_changes: Take a new edition of a file that differs from the one known so far.
     """
-    from transduce.data.catalogue import listing
+    from transduce.data.catalogue import details, listing
     from transduce.data.get import get
 
     if action == "list":
-        print(listing())
+        print(details(name) if name else listing())
         return
     recipe = get(
         name,
@@ -383,6 +384,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
     "import": import_model,
 }
+SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -393,6 +395,7 @@ def run(arguments: Sequence[str]) -> int:
         elif arguments[0] == "--version":
             print(f"transduce {metadata.version('transduce')}")
         else:
+            _check_first(arguments)
             command = _parse(arguments)
             command()
     except TransduceError as error:
@@ -403,6 +406,9 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output went away: nothing to say, nobody to say it to
         sys.stderr.close()
         return 0
+    except OSError as error:  # a folder in place of a file, no permission, a full disk
+        print(f"transduce: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("transduce: interrupted", file=sys.stderr)
         return 130
@@ -417,9 +423,21 @@ def _overview() -> str:
         "",
         "transduce COMMAND --help shows a command's options and an example.",
         "transduce --version prints the version.",
-        "transduce --tyro-print-completion bash (or zsh, tcsh) prints a shell completion script.",
+        "transduce --tyro-print-completion bash (or zsh, fish) prints a shell completion script.",
     ]
     return "\n".join(lines)
+
+
+def _check_first(arguments: Sequence[str]) -> None:
+    """Refuse what the parser has no good words for: a command that does not exist, a shell it does not know."""
+    first, *others = arguments
+    if first == "--tyro-print-completion":
+        if (shell := "".join(others)) not in SHELLS:
+            raise InputError(f"there is no completion script for {shell!r}; expected one of {', '.join(SHELLS)}")
+    elif first not in COMMANDS and not first.startswith("-"):
+        close = difflib.get_close_matches(first, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
+        raise InputError(f"{first!r} is not a command; {hint}")
 
 
 def _parse(arguments: Sequence[str]) -> Callable[[], None]:

@@ -54,6 +54,9 @@ class ModelConfig:
             value = getattr(self, name)
             minimum = 3 if "vocab" in name else 1
             _refuse_unless(value is None or value >= minimum, f"model.{name} is {value}; it must be at least {minimum}")
+        for name in ("N", "N_decoder"):
+            value = getattr(self, name) or 1
+            _refuse_unless(value <= 1000, f"model.{name} is {value:,}; more than 1,000 layers are surely a mistake")
         for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
             value = getattr(self, name)
             _refuse_unless(0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)")
@@ -109,7 +112,9 @@ class CorpusConfig:
             len(self.target) in (0, len(self.source)),
             f"a corpus has {len(self.source)} source and {len(self.target)} target files; they must be parallel",
         )
-        _refuse_unless(self.weight > 0, f"a corpus has weight {self.weight}; it must be positive")
+        _refuse_unless(
+            0 < self.weight < float("inf"), f"a corpus has weight {self.weight}; it must be positive and finite"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +164,9 @@ class TokenizerConfig:
             f"data.tokenizer.character_coverage is {self.character_coverage}; SentencePiece takes 0.98 to 1",
         )
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
-        _refuse_unless(self.variants >= 1, f"data.tokenizer.variants is {self.variants}; it must be at least 1")
+        for name in ("variants", "training_sentences"):
+            value = getattr(self, name)
+            _refuse_unless(value >= 1, f"data.tokenizer.{name} is {value}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +225,15 @@ class TrainingConfig:
             value = getattr(self, name)
             _refuse_unless(value >= 1, f"training.{name} is {value}; it must be at least 1")
         _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
-        _refuse_unless(0 <= self.ema < 1, f"training.ema is {self.ema}; a decay lies in [0, 1)")
+        for name in ("micro_batches", "weight_decay", "clip_norm", "validation_sentences", "patience"):
+            value = getattr(self, name)
+            _refuse_unless(value >= 0, f"training.{name} is {value}; it must be at least 0")
+        for name in ("ema", "beta_1", "beta_2"):
+            value = getattr(self, name)
+            _refuse_unless(0 <= value < 1, f"training.{name} is {value}; a decay lies in [0, 1)")
+        for name in ("eps", "learning_rate"):
+            value = getattr(self, name)
+            _refuse_unless(value is None or value > 0, f"training.{name} is {value}; it must be positive")
         _refuse_unless(
             1 <= self.average_checkpoints <= self.keep_checkpoints,
             f"training.average_checkpoints is {self.average_checkpoints} and training.keep_checkpoints "

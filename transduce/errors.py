@@ -6,6 +6,7 @@ TransduceError              one line and exit status 2 on the command line, a 4x
 ├── CheckpointError         a training state on disk
 ├── BundleError             a trained model on disk
 ├── InputError              token ids or text handed to a model
+├── RankError               another process of the same training
 ├── ExportError             a runtime that cannot carry the model
 └── MissingExtra            an optional dependency that is not installed
 """
@@ -38,6 +39,10 @@ class BundleError(TransduceError):
 
 class InputError(TransduceError):
     """Token ids or text that the model cannot take."""
+
+
+class RankError(TransduceError):
+    """Another process of the same training that is gone."""
 
 
 class ExportError(TransduceError):

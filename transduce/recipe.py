@@ -8,7 +8,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,9 +27,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         recipe = read_recipe(Path(name_or_path))
     else:
         raise ConfigError(f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}")
-    for override in overrides:
-        recipe = apply_override(recipe, override)
-    return recipe
+    return apply_overrides(recipe, overrides)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -61,11 +59,18 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
     return replace(settings, **values)  # type: ignore[type-var]
 
 
-def apply_override(recipe: Recipe, override: str) -> Recipe:
-    """The recipe with one `section.setting=value` applied."""
-    name, tree = read_override(override)
-    for part in reversed(name.split(".")):
-        tree = {part: tree}
+def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """The recipe with each `section.setting=value` applied: all at once, so that two may need each other."""
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        name, value = read_override(override)
+        *sections, setting = name.split(".")
+        table = tree
+        for section in sections:
+            if not isinstance(table.get(section), dict):
+                table[section] = {}
+            table = table[section]
+        table[setting] = value
     return update(recipe, tree)
 
 
@@ -122,11 +127,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         for name in value:
             if name not in hints:
                 raise ConfigError(_unknown(f"{where}.{name}", name, list(hints)))
-        try:
-            return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
-        except TypeError:
-            needed = [item.name for item in fields(hint) if item.name not in value]
-            raise ConfigError(f"{where} has {sorted(value)}; expected also one of {needed}") from None
+        for item in fields(hint):
+            if item.name not in value and item.default is MISSING and item.default_factory is MISSING:
+                raise ConfigError(f"{where} has no {item.name}; expected a value for it")
+        return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not hint:

@@ -527,7 +527,7 @@ BROKEN = [
         1,
         0,
         {"empty": (1, "x.tmx:3")},
-        errors=["x.tmx has no 'de'; it has en, fr"],
+        errors=["x.tmx has no 'de'; it has en, fr: expected language codes such as these"],
         arguments=["x.tmx"],
         languages=("en", "de"),
     ),

@@ -3,6 +3,7 @@ import re
 import pytest
 from sacrebleu import DATASETS
 
+from transduce.cli import run
 from transduce.data.catalogue import ENTRIES, find, listing
 from transduce.errors import ConfigError
 
@@ -64,6 +65,20 @@ def test_an_unknown_name_gets_a_suggestion():
         find("wmt14-ende")
     with pytest.raises(ConfigError, match=r"''; transduce data list"):
         find("")
+
+
+def test_one_corpus_is_listed_with_its_addresses_pairs_and_licence(capsys):
+    assert run(["data", "list", "wmt14-en-de"]) == 0
+    shown = capsys.readouterr().out
+    entry = find("wmt14-en-de")
+    assert entry.licence in shown
+    for part in entry.parts:
+        assert f"{part.split:5}  {part.name}" in shown
+        assert f"{part.pairs:,}" in shown
+        assert all(text.address in shown for text in entry.texts(part))
+    assert run(["data", "list", "phrases"]) == 0
+    assert "made here, not fetched" in capsys.readouterr().out
+    assert run(["data", "list", "wmt"]) == 2
 
 
 def test_the_list_has_a_line_for_every_corpus():

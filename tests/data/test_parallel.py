@@ -1,5 +1,6 @@
 """Work over several processes."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from transduce.data import parallel
-from transduce.data.parallel import progress, spread
-from transduce.errors import DataError
+from transduce.data.parallel import progress, spread, worker_pool
+from transduce.errors import ConfigError, DataError
 
 
 def double(number):
@@ -41,6 +42,45 @@ def test_a_mistake_found_by_a_worker_is_told(workers):
 def test_a_killed_worker_is_one_line():
     with pytest.raises(DataError, match="a worker process was killed, most likely for lack of memory"):
         list(spread(die, range(3), 2))
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_fewer_than_no_processes_are_refused(tasks):
+    with pytest.raises(ConfigError, match="-2 processes are asked for; expected at least 1"):
+        list(spread(double, range(tasks), -2))
+    with pytest.raises(ConfigError, match="-2 processes are asked for; expected at least 1"):
+        worker_pool(-2)
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from transduce.data.parallel import spread\nlist(spread(abs, range(3), 2))\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
+    assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+
+
+def test_an_interrupt_while_workers_start_is_the_parents_alone(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import time
+from transduce.data.parallel import spread
+if __name__ == "__main__":
+    print("started", flush=True)
+    try:
+        list(spread(abs, range(3), 2))
+    except KeyboardInterrupt:
+        print("stopped")
+else:
+    time.sleep(1)
+""")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = functools.partial(subprocess.Popen, text=True, env=environment, start_new_session=True)
+    with run([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "started\n"
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate() == ("stopped\n", "")
 
 
 def write_own_number(folder):

@@ -211,10 +211,10 @@ def test_two_calls_at_once_do_not_meet(recipe, tmp_path, monkeypatch):
     def meanwhile(*arguments):
         with pytest.raises(DataError, match="another transduce prepare is at work"):
             prepare(recipe, tmp_path, out)
-        raise InterruptedError
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(stages, "_learn", meanwhile)
-    with pytest.raises(InterruptedError):
+    with pytest.raises(KeyboardInterrupt):
         prepare(recipe, tmp_path, out)
 
 
@@ -274,6 +274,19 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(recipe, tmp_path):
     assert store.train.pairs == (lengths <= limit).sum()
     dropped = [about["dropped"] for about in store.manifest["sections"]["train"]["corpora"].values()]
     assert sum(reasons["too-many-tokens"] for reasons in dropped) == (lengths > limit).sum()
+
+
+def test_a_limit_that_leaves_no_pair_is_refused_and_makes_no_store(recipe, tmp_path):
+    with pytest.raises(DataError, match=r"no training pair is left: all 450 have more than 2 tokens on a side; raise"):
+        prepare(changed(recipe, max_tokens=2), tmp_path, tmp_path / "x.store")
+    assert not (tmp_path / "x.store").exists()
+
+
+@pytest.mark.parametrize("place", ["news.en/x.store", "y.store"])
+def test_a_place_that_cannot_be_written_is_one_line(recipe, tmp_path, place):
+    (tmp_path / "y.store.partial").touch()
+    with pytest.raises(DataError, match=r"store\.partial cannot be used: (Not a directory|File exists)"):
+        prepare(recipe, tmp_path, tmp_path / place)
 
 
 def test_no_sampled_segmentation_is_longer_than_allowed(recipe, tmp_path):

@@ -291,6 +291,12 @@ def test_activation_dropout_is_its_own_setting(pair):
     [
         ({}, [[5, 31]], [[30, 4]], "found token ids from 5 to 31; vocab_size 31 allows 0 to 30"),
         ({}, [[5, -1]], [[30, 4]], "found token ids from -1 to 5; vocab_size 31 allows 0 to 30"),
+        (
+            {"source_vocab_size": 20, "sharing": "two-way"},
+            [[5, 20]],
+            [[30, 4]],
+            "found token ids from 5 to 20; source_vocab_size 20 allows 0 to 19",
+        ),
         ({}, [[5, 6]], [[30, 99]], "found token ids from 30 to 99; vocab_size 31 allows 0 to 30"),
         ({"positions": "learned", "max_positions": 3}, [[5] * 4], [[30]], "max_positions = 3"),
         ({"positions": "learned", "max_positions": 3}, [[5]], [[30] * 5], "found a sequence of 5 tokens"),

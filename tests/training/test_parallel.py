@@ -8,8 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from tests.model.conftest import build
+from tests.training.ranks import FORKS
 from tests.training.test_step import ALONE, RECIPE, batch, steps
 from transduce.training.parallel import World, distribute
 from transduce.training.step import Learner
@@ -41,13 +43,69 @@ def take_steps(rank, folder):
             for name, weight in weights.items()
         }
         found.append({"weights": full, "loss": result.loss, "norm": float(result.gradient_norm)})
-    torch.save(found, f"{folder}/{rank}.pt")
+    talk = {(how, parts): reductions(how, parts, world) for how in ("ddp", "fsdp") for parts in (1, 3)}
+    together = {
+        "shared": [world.share(list(range(count)), lambda items: [-item for item in items]) for count in range(6)],
+        "any": [world.any(flag) for flag in (False, rank == 1, True)],
+        "agrees": [world.agrees(number) for number in (7, rank, -rank)],
+        "gradient bytes": [gradient_bytes(bf16, world) for bf16 in (False, True)],
+    }
+    torch.save((found, talk, together), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
-def test_two_ranks_take_the_steps_of_one(tmp_path):
-    multiprocessing.spawn(take_steps, (str(tmp_path),), nprocs=2)
-    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+def reductions(how, parts, world):
+    """How often the ranks add something up in a step of so many micro-batches."""
+    learner = Learner(build(), RECIPE.training.eps_ls)
+    root = distribute(learner, learner.model, how, world)
+    with torch.profiler.profile() as profile:
+        steps([batch([0])] * parts, RECIPE, count=1, world=world, learner=root, total=16)
+    return sum(event.name.startswith("c10d::") and "reduce" in event.name for event in profile.events())
+
+
+def gradient_bytes(bf16, world):
+    """What DDP hands in for the sum over ranks, in a step."""
+    learner = Learner(build().float(), RECIPE.training.eps_ls, bf16=bf16)
+    root, sent = distribute(learner, learner.model, "ddp", world), []
+
+    def hook(_, bucket):
+        sent.append(bucket.buffer().nbytes)
+        return allreduce_hook(None, bucket)
+
+    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+    root.register_comm_hook(None, hook)
+    steps([batch([0])], RECIPE, count=1, world=world, learner=root, total=16)
+    return sum(sent) / sum(weight.numel() for weight in learner.parameters())
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    multiprocessing.start_processes(take_steps, (str(folder),), nprocs=2, start_method=FORKS.get_start_method())
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+def test_gradients_are_exchanged_once_a_step_and_not_between_micro_batches(ranks):
+    for _, talk, _ in ranks:
+        for how in ("ddp", "fsdp"):
+            assert talk[how, 1] == talk[how, 3] > 0
+
+
+def test_ranks_share_work_and_agree(ranks):
+    for _, _, together in ranks:
+        assert together["shared"] == [[-item for item in range(count)] for count in range(6)]
+        assert together["any"] == [False, True, True]
+        assert together["agrees"] == [True, False, False]
+
+
+def test_ddp_sends_four_bytes_a_parameter(ranks):
+    """bench/scaling.py counts on it."""
+    for _, _, together in ranks:
+        assert together["gradient bytes"] == [4, 4]
+
+
+def test_two_ranks_take_the_steps_of_one(ranks):
+    found = [found for found, *_ in ranks]
     for index, (how, shares, clip_norm) in enumerate(CASES):
         expected, result = steps([batch([0, 1, 2, 3])], clipped(clip_norm), world=ALONE)
         for rank in range(2):

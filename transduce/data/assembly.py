@@ -17,6 +17,7 @@ from transduce.data.store import FORMAT, token_type
 from transduce.data.tokenising import SIDES
 from transduce.data.tokenizer import Tokenizer
 from transduce.data.writer import RaggedWriter, write_file, write_manifest
+from transduce.errors import DataError
 
 
 def assemble(
@@ -35,7 +36,7 @@ def assemble(
         inputs: What they were made from.
         tokenizers: By side; the target's alone if it is joint.
         pieces: By section and corpus, the finished pieces in order.
-        read: By section and corpus, what cleaning counted: {"read": pairs, "dropped": {reason: pairs}}.
+        read: By section and corpus, what cleaning counted: {"read": pairs, "kept": pairs, "dropped": {reason: pairs}}.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -57,6 +58,12 @@ def assemble(
             sections[section] = _append_all(corpora, read[section], writers, variants)
         for writer in writers.values():
             files |= writer.entries
+    if not any(about["pairs"] for about in sections["train"]["corpora"].values()):
+        dropped = sum(about["kept"] for about in read["train"].values())
+        raise DataError(
+            f"no training pair is left: all {dropped:,} have more than {data.max_tokens} tokens on a side; "
+            "raise data.max_tokens"
+        )
     about = {
         "format": FORMAT,
         "fingerprint": inputs.fingerprint,

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from transduce.errors import ConfigError
 
 Split = Literal["train", "valid", "test"]
+PHRASES = "phrases"  # made, not fetched
 CODES = {"de": "deu", "en": "eng", "es": "spa", "fr": "fra", "it": "ita"}
 
 
@@ -78,7 +79,7 @@ def find(name: str) -> Entry:
     for entry in ENTRIES:
         if entry.name == name:
             return entry
-    close = difflib.get_close_matches(name, ["phrases", *(entry.name for entry in ENTRIES)], n=1)
+    close = difflib.get_close_matches(name, [PHRASES, *(entry.name for entry in ENTRIES)], n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise ConfigError(f"no corpus is called {name!r}; {hint}transduce data list shows all {len(ENTRIES) + 1}")
 
@@ -86,13 +87,25 @@ def find(name: str) -> Entry:
 def listing() -> str:
     """Every corpus on a line: name, training pairs, licence and what it is."""
     rows = [("NAME", "PAIRS", "LICENCE", "WHAT IT IS")]
-    rows += [("phrases", "any", "free", "dates, numbers, money in two of de, en, es, fr, it; made here, not fetched")]
+    rows += [(PHRASES, "any", "free", "dates, numbers, money in two of de, en, es, fr, it; made here, not fetched")]
     rows += [(e.name, f"{e.pairs:,}" if e.pairs else "not known", e.licence, e.about) for e in ENTRIES]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         f"{name:<{widths[0]}}  {pairs:>{widths[1]}}  {licence:<{widths[2]}}  {about}"
         for name, pairs, licence, about in rows
     )
+
+
+def details(name: str) -> str:
+    """One corpus: its licence, and the pairs and addresses of each part."""
+    if name == PHRASES:
+        return listing().split("\n")[1]
+    entry = find(name)
+    lines = [f"{entry.name}: {entry.about}", f"licence: {entry.licence}"]
+    for part in entry.parts:
+        lines.append(f"{part.split:5}  {part.name}, {f'{part.pairs:,}' if part.pairs else 'unknown number of'} pairs")
+        lines += [f"       {address}" for address in dict.fromkeys(text.address for text in entry.texts(part))]
+    return "\n".join(lines)
 
 
 _STATMT = "https://www.statmt.org"

@@ -16,7 +16,7 @@ from transduce.data.corpus import CONTAINERS, read_chunks
 from transduce.data.pairs import Chunk
 from transduce.data.report import Report
 from transduce.errors import ConfigError, DataError
-from transduce.recipe import apply_override, read_recipe
+from transduce.recipe import apply_overrides, read_recipe
 
 
 def examine(
@@ -86,8 +86,7 @@ def from_arguments(
         source, target = _languages(files)
         data = DataConfig(corpora=_corpora(files), source_language=source, target_language=target)
         recipe = replace(recipe, data=data)
-    for change in changes:
-        recipe = apply_override(recipe, change)
+    recipe = apply_overrides(recipe, changes)
     data = replace(recipe.data, test=(*recipe.data.test, *_corpora(test)))
     data = replace(
         data,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from transduce.data.catalogue import Text, find
+from transduce.data.catalogue import PHRASES, Text, find
 from transduce.data.download import Patience, fetch
 from transduce.data.folder import RECIPE, SECTIONS, whole_file, write_recipe
 from transduce.data.lock import Lock
@@ -33,7 +33,7 @@ def get(
 
     `languages` are source and target; "" stands for the corpus's own. `pairs` and `seed` are for `phrases` alone.
     """
-    if name == "phrases":
+    if name == PHRASES:
         return write_phrases(folder, *_direction(("en", "de"), languages), pairs, seed)
     entry = find(name)
     direction = _direction(entry.languages, languages)

@@ -16,7 +16,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from transduce.errors import DataError
+from transduce.errors import ConfigError, DataError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -26,6 +26,7 @@ _SECONDS = 10  # between lines where there is no terminal
 
 def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int = 0) -> Iterator[Result]:
     """The result of each task as it is finished, in any order; 0 workers stands for the number of cores, 1 for none."""
+    _refuse_negative(workers)
     workers = min(workers or available_cores(), len(tasks))
     if workers <= 1:
         yield from map(work, tasks)
@@ -39,8 +40,8 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int =
                 yield future.result()
     except BrokenProcessPool:
         raise DataError(
-            "a worker process was killed, most likely for lack of memory; "
-            "run the command again with fewer --workers: it goes on where it stopped"
+            "a worker process was killed, most likely for lack of memory; run the command again with fewer --workers: "
+            "it goes on where it stopped (a script of your own needs: if __name__ == '__main__')"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -48,8 +49,23 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int =
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:
     """Processes that end when this one does, however it ends."""
+    _refuse_negative(workers)
     # Started afresh ("spawn"): a fork would copy the threads of libraries in whatever state they are.
-    return ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # inherited: Ctrl-C is not theirs while they start
+    try:
+        for _ in range(workers):
+            pool.submit(os.getpid)  # starts one
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pool
+
+
+def _refuse_negative(workers: int) -> None:
+    if workers < 0:
+        raise ConfigError(f"{workers} processes are asked for; expected at least 1, or 0 for one for each core")
 
 
 def available_cores() -> int:

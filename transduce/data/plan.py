@@ -30,9 +30,9 @@ _HANDS = 64
 class Plan:
     """The steps of a training run.
 
-    An epoch draws as many tokens as the corpora have. With equal weights and temperature 1, that is every pair
-    exactly once. Otherwise a corpus is drawn in proportion to (weight x pairs)^(1 / temperature), and its pairs
-    exactly once in each of its own passes.
+    With equal weights and temperature 1, an epoch draws every pair exactly once. Otherwise it draws about as many
+    pairs, each corpus in proportion to (weight x pairs)^(1 / temperature), and its pairs exactly once in each of its
+    own passes.
     """
 
     def __init__(

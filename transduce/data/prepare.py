@@ -80,7 +80,7 @@ def prepare(
             _publish(recipe.data, inputs, work, cleaned, out)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            raise DataError(f"{error.filename or out} cannot be used: {error.strerror or error}") from None
         free = shutil.disk_usage(out.parent).free
         raise DataError(
             f"the disk is full: {error.filename or out} could not be written ({free:,} bytes are free); "

@@ -30,7 +30,8 @@ def read_tmx(path: Path, languages: tuple[str, str], strict: bool) -> Iterator[C
         raise DataError(f"{path}:{error.lineno} is not well-formed XML: {reason}") from None
     for language in languages:
         if not any(speaks(found, language) for found in met):
-            raise DataError(f"{path} has no {language!r}; it has {', '.join(sorted(met)) or 'no text'}")
+            found = ", ".join(sorted(met)) or "no text"
+            raise DataError(f"{path} has no {language!r}; it has {found}: expected language codes such as these")
 
 
 def _chunk(path: Path, units: list[tuple[int, dict[str, str]]], languages: tuple[str, str]) -> Chunk:

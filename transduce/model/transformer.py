@@ -101,7 +101,7 @@ class Transformer(nn.Module):
     def encode(self, source: Tokens) -> State:
         """Read the source:  (B, S) -> the state from which decoding starts."""
         embedding = self.source_embedding or self.target_embedding
-        self._check(source, embedding.weight.size(0))
+        self._check(source, "source_vocab_size" if self.config.source_vocab_size else "vocab_size")
         places = Places(source.segments, source.positions)
         mask = build_mask(choose(self.config, source.ids), places, places, causal=False, r=self.config.r)
         rotation = self.source_positions.rotation(source.positions)
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
     def decode_hidden(self, target: Tokens, state: State) -> tuple[Tensor, State]:
         """`decode` without the last product: (B, T, d_model), for a loss that never writes all logits."""
-        self._check(target, self.config.vocab_size)
+        self._check(target, "vocab_size")
         places = Places(target.segments, target.positions)
         keys = places if state.places is None else _join(state.places, places)
         kernel = choose(self.config, target.ids, ascending=state.places is None)
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
         """(B, T, d_model) -> (B, T, V)."""
         return F.linear(x, self.output_weight, self.output_bias)
 
-    def _check(self, tokens: Tokens, vocab_size: int) -> None:
+    def _check(self, tokens: Tokens, setting: str) -> None:
         """Refuse what would be read as something else. Only on the CPU: on a GPU it would wait for every batch."""
         if tokens.ids.numel() == 0:
             raise InputError(
@@ -149,11 +149,9 @@ class Transformer(nn.Module):
             )
         if tokens.ids.is_cuda or torch.compiler.is_compiling():
             return
-        low, high = int(tokens.ids.min()), int(tokens.ids.max())
-        if low < 0 or high >= vocab_size:
-            raise InputError(
-                f"found token ids from {low} to {high}; vocab_size {vocab_size} allows 0 to {vocab_size - 1}"
-            )
+        low, high, size = int(tokens.ids.min()), int(tokens.ids.max()), getattr(self.config, setting)
+        if low < 0 or high >= size:
+            raise InputError(f"found token ids from {low} to {high}; {setting} {size} allows 0 to {size - 1}")
         longest, limit = int(tokens.positions.max()) + 1, self.config.max_positions
         if self.config.positions == "learned" and longest > limit:
             raise InputError(f"found a sequence of {longest} tokens; learned positions end at max_positions = {limit}")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from transduce.bundle import find_bundle, load_bundle
 from transduce.data.prepare import default_store, prepare
@@ -43,6 +42,5 @@ def train_from_recipe(
     with world(device) as here:
         if here.speaks:
             prepare(recipe, path.parent, place, tokenizers=tokenizers, say=lambda line: print(line, file=sys.stderr))
-        if here.size > 1:
-            dist.barrier()
+        here.wait()
         return train(recipe, Store(place), folder, here, start_from=bundle)

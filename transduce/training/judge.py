@@ -42,13 +42,16 @@ class Judge:
     standing: Standing
     progress: Progress
 
-    def score(self, weights: Weights) -> Validation | None:
-        """Validate weights, and leave no traces but in the records; None where there is nothing to validate on."""
+    def score(self, weights: Weights, world: World | None = None) -> Validation | None:
+        """Validate weights, and leave no traces but in the records; None where there is nothing to validate on.
+
+        The ranks of that world, by default all, share the work, and each has the result.
+        """
         if self.store.validation.pairs == 0:
             return None
         model = Transformer(self.recipe.model).to(self.world.device)
         model.load_state_dict(weights)
-        result = validate(model, self.store, self.recipe, self.world.device)
+        result = validate(model, self.store, self.recipe, world or self.world)
         self.progress.validation(
             self.standing.step, loss=result.loss, perplexity=result.perplexity, bleu=result.bleu, chrf=result.chrf,
             samples=result.samples,
@@ -98,7 +101,8 @@ class Judge:
             f"the average of the {self.recipe.training.average} {len(paths)} checkpoints",
         )  # fmt: skip
         weights = average(paths)
-        result = self.score({name: weight.to(self.world.device) for name, weight in weights.items()})
+        alone = World(0, 1, self.world.device)  # the other ranks have left
+        result = self.score({name: weight.to(alone.device) for name, weight in weights.items()}, alone)
         self._save_bundle("last", result, weights)
         if result is not None and result.value(result.judged_by) >= self.standing.best:
             self._save_bundle("best", result, weights)

@@ -14,6 +14,7 @@ from transduce.data.store import Store
 from transduce.errors import ConfigError
 from transduce.recipe import differences, read_recipe, to_toml
 
+FINISHED = "finished.json"
 FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
     "training.steps", "training.report_every", "training.validate_every", "training.validation_sentences",
     "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.average",
@@ -38,6 +39,7 @@ class Standing:
     stale: int = 0  # validations since then
     validated: int = 0  # the step of the last validation
     score: float | None = None  # its score; a checkpoint of another step has none
+    ended: str = ""  # why the scores end the run, if they do
     skipped: int = 0  # steps that were not finite, in all
     skipped_in_a_row: int = 0
     tokenizers: list[str] = field(default_factory=list)  # fingerprints: the ids of another tokenizer mean other text
@@ -95,10 +97,12 @@ def claim(run: Path, recipe: Recipe) -> None:
 
 def mark_finished(run: Path, recipe: Recipe, message: str) -> None:
     """Say that nothing is left to do for this many steps."""
-    (run / "finished.json").write_text(json.dumps({"steps": recipe.training.steps, "message": message}))
+    temporary = run / "finished.tmp"
+    temporary.write_text(json.dumps({"steps": recipe.training.steps, "message": message}))
+    temporary.replace(run / FINISHED)
 
 
 def is_finished(run: Path, recipe: Recipe) -> bool:
     """Whether the run was ended, and with no fewer steps in mind than now."""
-    path = run / "finished.json"
+    path = run / FINISHED
     return path.exists() and int(json.loads(path.read_text())["steps"]) >= recipe.training.steps

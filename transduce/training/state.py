@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 Groups = dict[str, dict[str, Tensor]]
@@ -48,3 +49,18 @@ def restore(learner: nn.Module, optimisers: list[Optimizer], groups: Mapping[str
 def load_weights(learner: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """The model's weights by their public names."""
     set_model_state_dict(learner, {f"{PREFIX}{name}": weight for name, weight in weights.items()}, options=WHOLE)
+
+
+def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors gathered from all ranks, where they are sharded. Every rank must call it."""
+    return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in tensors.items()}
+
+
+def spread(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Whole tensors, in the order, on the device and sharded as the model's parameters of the same names are."""
+    return {name: _like(weight, tensors[name]) for name, weight in model.named_parameters()}
+
+
+def _like(weight: Tensor, value: Tensor) -> Tensor:
+    here = value.to(weight.device, copy=True)  # not a view into the file
+    return distribute_tensor(here, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else here

@@ -18,18 +18,18 @@ from transduce.describe import count_flops
 from transduce.errors import CheckpointError, ConfigError
 from transduce.model import Transformer
 from transduce.training.diagnosis import divergence_advice
-from transduce.training.feed import Feed
+from transduce.training.feed import Feed, to_tokens
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import peak_flops
 from transduce.training.interval import Interval
 from transduce.training.judge import Ending, Judge
 from transduce.training.memory import fitting_micro_batches, recompute
 from transduce.training.optimiser import build_optimisers
-from transduce.training.parallel import World, distribute
+from transduce.training.parallel import World, distribute, settle
 from transduce.training.progress import Progress
-from transduce.training.run import Standing, claim, fit_to_store, is_finished, mark_finished
+from transduce.training.run import FINISHED, Standing, claim, fit_to_store, is_finished, mark_finished
 from transduce.training.signals import Interrupted, Signals, watched_signals
-from transduce.training.state import collect, load_weights, restore
+from transduce.training.state import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 
 MOST_SKIPPED = 10  # steps in a row that were not finite, after which the run stops
@@ -42,7 +42,8 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
         claim(run, recipe)
     trainer = Trainer(recipe, store, run, world, start_from)
     if is_finished(run, recipe):
-        print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
+        if world.speaks:
+            print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
         return trainer.standing
     return trainer.run_to_end()
 
@@ -71,6 +72,9 @@ class Trainer:
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
         self.micro_batches = training.micro_batches or fitting_micro_batches(recipe, world)
+        if world.size > 1:
+            first = self.plan.batch(0, world.rank, world.size * self.micro_batches)
+            settle(self.learner, *to_tokens(first, world.device))
         graphed = world.size == 1 and world.device.type == "cuda" and training.optimiser != "muon"
         self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
 
@@ -99,6 +103,8 @@ class Trainer:
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
         training, standing, progress = self.recipe.training, self.standing, judge.progress
         interval = Interval(progress, self.recipe)
+        if standing.ended and not (self.run / FINISHED).exists():  # all that is left is to finish
+            return Ending(True, standing.ended)
         ending = self._validate(judge, signals)  # a signal may have kept it from being done
         while not ending and standing.step < training.steps:
             feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
@@ -111,7 +117,7 @@ class Trainer:
                         self._note_skips(interval.write(standing.step, feed.waited), progress)
                         feed.waited = 0.0
                     ending = self._validate(judge, signals)
-                    stop = self._agree(bool(signals.seen))
+                    stop = self.world.any(bool(signals.seen))
                     scored = training.average == "best" and standing.validated == standing.step
                     if stop or ending or scored or self._due(training.save_every):
                         self._save(judge, saver)
@@ -131,14 +137,18 @@ class Trainer:
         """If it is due and not yet done: scores and bundles, and whether that is a reason to stop."""
         if not self._due(self.recipe.training.validate_every) or self.standing.validated == self.standing.step:
             return None
-        weights = self.ema or collect(self.learner, self.optimisers)["model"]
+        if self.world.any(bool(signals.seen)):
+            return None
+        weights = whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
         judge.progress.event(self.standing.step, "validating", "translating the validation set")
         try:  # of several ranks none leaves the others waiting: they stop after it, together
             with signals.interrupting() if self.world.size == 1 else nullcontext():
                 result = judge.score(weights)
         except Interrupted:
             return None
-        return judge.decide(result, weights)
+        ending = judge.decide(result, weights)
+        self.standing.ended = ending.message if ending else ""
+        return ending
 
     def _due(self, every: int) -> bool:
         return self.standing.step % every == 0 or self.standing.step == self.recipe.training.steps
@@ -187,7 +197,7 @@ class Trainer:
         """Every rank collects, rank 0 writes."""
         groups = collect(self.learner, self.optimisers)
         if self.ema:
-            groups["ema"] = self.ema
+            groups["ema"] = whole(self.ema)
         if self.world.speaks:
             saver.wait()  # so that the last one counts among the best
             protect = [step_of(path) for path in judge.averaged()] if self.recipe.training.average == "best" else []
@@ -195,10 +205,15 @@ class Trainer:
 
     def _resume(self, start_from: Bundle | None) -> None:
         found = load_newest(self.run / "checkpoints")
+        if not self.world.agrees(found.step if found else 0):
+            raise CheckpointError(
+                f"rank {self.world.rank} finds step {found.step if found else 0:,} in {self.run}, other ranks another; "
+                "expected a folder that all machines share"
+            )
         if found is not None:
             groups = {group: found.tensors(group) for group in found.groups}
             restore(self.learner, self.optimisers, groups)
-            self.ema = {name: tensor.to(self.world.device) for name, tensor in groups.get("ema", {}).items()}
+            self.ema = spread(groups["ema"], self.model) if "ema" in groups else {}
             self.standing = Standing.from_json(found.progress)
             if self.standing.tokenizers != _tokenizers(self.store):
                 raise ConfigError(
@@ -209,12 +224,6 @@ class Trainer:
         elif start_from is not None:
             load_weights(self.learner, start_from.weights())
             self.messages.append(f"starts from {start_from.path}, with its model and its tokenizer")
-
-    def _agree(self, stop: bool) -> bool:
-        """Whether any rank has to stop: all do, after the same step."""
-        if self.world.size == 1:
-            return stop
-        return bool(self.world.total(torch.tensor(float(stop), device=self.world.device)) > 0)
 
     def _progress(self) -> Progress:
         if not self.world.speaks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
@@ -15,6 +16,7 @@ from transduce.evaluation.scores import score
 from transduce.model import Transformer
 from transduce.training.feed import to_tokens
 from transduce.training.loss import smoothed_loss
+from transduce.training.parallel import World
 
 SAMPLES = 4  # translations shown
 
@@ -49,19 +51,23 @@ class Validation:
 
 
 @torch.no_grad()
-def validate(model: Transformer, store: Store, recipe: Recipe, device: torch.device) -> Validation:
-    """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set."""
+def validate(model: Transformer, store: Store, recipe: Recipe, world: World) -> Validation:
+    """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set.
+
+    Each rank does a part of the work and has all of the results.
+    """
     training = model.training
     model.eval()
     section = store.validation
     pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
-    total, tokens = 0.0, 0
+    sums = torch.zeros(2, dtype=torch.float64)
     room = max(min(recipe.training.tokens_per_step, 8_192), section.longest)
-    for batch in in_order(section, pads, room, "packed" if device.type == "cuda" else "padded"):
-        source, target = to_tokens(batch, device)
+    batches = in_order(section, pads, room, "packed" if world.device.type == "cuda" else "padded")
+    for batch in islice(batches, world.rank, None, world.size):
+        source, target = to_tokens(batch, world.device)
         logits = model(source, target.shifted_right(pads[1]))
-        total += float(smoothed_loss(logits, target.ids, 0.0)[1])
-        tokens += batch.target_tokens
+        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens], dtype=sums.dtype)
+    total, tokens = world.total(sums).tolist()
     loss = total / tokens if tokens else math.nan
     sources, references, hypotheses = [], [], []
     bleu = chrf = math.nan
@@ -73,7 +79,7 @@ def validate(model: Transformer, store: Store, recipe: Recipe, device: torch.dev
             sources += source_texts[:each]
             references += target_texts[:each]
         translator = Translator.from_model(model, store.source_tokenizer, store.target_tokenizer, recipe)
-        hypotheses = [translation.text for translation in translator.translate(sources)]
+        hypotheses = world.share(sources, lambda texts: [found.text for found in translator.translate(list(texts))])
         scores = score(hypotheses, references)
         bleu, chrf = scores.bleu.value, scores.chrf.value
     model.train(training)

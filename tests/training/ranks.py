@@ -1,0 +1,77 @@
+"""`transduce train` in processes of its own, forked from one that has imported everything: a start takes milliseconds.
+
+torchrun itself, whose start takes seconds, is for the tests that are about it.
+"""
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([
+    "tests.training.test_ranks", "transduce.cli", "transduce.training.command", "transduce.training.tensorboard",
+    "sacrebleu.metrics.bleu", "sacrebleu.metrics.ter", "torch.distributed.tensor", "torch._dynamo", "pytest",
+])  # fmt: skip
+
+
+def start(command, log, size=1, change=None):
+    """Begin `transduce train ...` on so many ranks, each writing what it says to its own log.
+
+    `change(rank)` is called in each process before it begins.
+    """
+    world = {"WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()} if size > 1 else {}
+    processes = []
+    for rank in range(size):
+        place = {**world, "RANK": rank, "LOCAL_RANK": rank} if size > 1 else {}
+        values = {name: str(value) for name, value in place.items()}
+        processes.append(FORKS.Process(target=_be, args=(command, values, f"{log}.{rank}", change)))
+        processes[-1].start()
+    return processes
+
+
+def free_port():
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def finish(processes, seconds=120):
+    """Wait for all; their exit statuses."""
+    end = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(end - time.monotonic(), 0))
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+    return [process.exitcode for process in processes]
+
+
+def train(command, log, size=1, change=None):
+    """A run to its end; what each rank said."""
+    statuses = finish(start(command, log, size, change))
+    assert statuses == [0] * size, "\n".join(said(log, size))
+    return said(log, size)
+
+
+def said(log, size=1):
+    """What each rank wrote."""
+    return [Path(f"{log}.{rank}").read_text(encoding="utf-8") for rank in range(size)]
+
+
+def _be(command, environment, log, change):
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    torch.set_num_threads(1)
+    if change is not None:
+        change(int(environment.get("RANK", 0)))
+    from transduce.cli import run
+
+    sys.exit(run(command))

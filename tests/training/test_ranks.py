@@ -1,0 +1,278 @@
+"""`transduce train` on several ranks: the losses of one, whatever the number, and no step lost."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.training.ranks import finish, free_port, said, start, train
+from tests.training.test_trainer import SMALL, assert_same_run, losses, reached
+from transduce.checkpoint import load_newest
+from transduce.data.phrases import write_phrases
+from transduce.data.prepare import prepare
+from transduce.recipe import load_recipe
+from transduce.training import step, trainer
+from transduce.training.metrics import read_metrics
+from transduce.training.state import collect
+from transduce.training.trainer import Trainer
+
+pytestmark = pytest.mark.ranks
+
+# No dropout: its chances differ with the rank. Two micro-batches, layers computed twice and averaged weights besides.
+SETTINGS = [
+    *SMALL, "model.p_drop=0.0", "training.micro_batches=2", "training.recompute=true", "training.ema=0.9",
+]  # fmt: skip
+
+
+class Runs:
+    """Runs of one recipe; those that nobody disturbs are made once."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.recipe = write_phrases(folder, "en", "de", 1_500, 1)
+        prepare(load_recipe(str(self.recipe), SETTINGS), folder, folder / "recipe.store")
+        self.logs = count()
+
+    def command(self, run, sharding="ddp", *more):
+        return ["train", str(self.recipe), *SETTINGS, f"training.sharding={sharding}", *more, "--run", str(run)]
+
+    def train(self, run, size, sharding="ddp", *more, change=None):
+        """What each rank said."""
+        log = f"{self.folder}/log-{next(self.logs)}"
+        return train(self.command(run, sharding, *more), log, size, change)
+
+    def undisturbed(self, size, sharding="ddp", *more):
+        run = self.folder / "-".join([sharding, str(size), *more])
+        if not run.exists():
+            self.train(run, size, sharding, *more)
+        return run
+
+    def torchrun(self, run, *options, ranks=2):
+        """As a user starts them."""
+        launcher = [sys.executable, "-m", "torch.distributed.run", *options, "--nproc-per-node", str(ranks)]
+        command = [*launcher, "--max-restarts", "3", "-m", "--", "transduce", *self.command(run, "ddp", *LONGER)]
+        with open(f"{self.folder}/log-{next(self.logs)}", "w+", encoding="utf-8") as log:
+            # The store: docs/scaling.md. The same bits need the same number of threads.
+            environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("ranks"))
+
+
+def signal_at(number, by, kind, rank):
+    """A signal to one rank, while it takes a step."""
+    take = Trainer._step
+
+    def stopped(self, micro_batches, target_tokens, at):
+        if at == number and self.world.rank == by:
+            signal.raise_signal(kind)
+        return take(self, micro_batches, target_tokens, at)
+
+    Trainer._step = stopped
+
+
+def poison(numbers, rank):
+    """Rank 1's loss is NaN in those steps; and every rank tells the weights it has after each."""
+    compute, take, save = step.projected_loss, Trainer._step, Trainer._save
+    now = 0
+
+    def poisoned(*args):
+        return compute(*args) * (torch.nan if rank == 1 and now in numbers else 1.0)
+
+    def counted(self, micro_batches, target_tokens, at):
+        nonlocal now
+        now = at
+        return take(self, micro_batches, target_tokens, at)
+
+    def tell(self, judge, saver):
+        weights = collect(self.learner, self.optimisers)["model"].values()
+        print("weights", self.standing.step, sum(weight.double().sum().item() for weight in weights))
+        save(self, judge, saver)
+
+    step.projected_loss, Trainer._step, Trainer._save = poisoned, counted, tell
+
+
+def hide(rank):
+    """Rank 1 is on a machine that does not see the run's folder."""
+    if rank == 1:
+        trainer.load_newest = lambda _: None
+
+
+def assert_close_run(run, other):
+    """Up to the rounding of float32."""
+    assert dict(losses(run)) == pytest.approx(dict(losses(other)), abs=1e-5)
+    scores = [[record["loss"] for record in validations(path)] for path in (run, other)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    for group in ("model", "ema"):
+        mine, theirs = (load_newest(path / "checkpoints").tensors(group) for path in (run, other))
+        for name, weight in theirs.items():
+            assert torch.allclose(mine[name], weight, atol=1e-5), name
+
+
+def validations(run):
+    return [record for record in read_metrics(run).records if record["kind"] == "validation"]
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_two_ranks_tell_the_losses_of_one_and_only_the_first_speaks(runs, sharding):
+    run = runs.folder / f"{sharding}-2"
+    first, second = runs.train(run, 2, sharding)
+    assert "12 steps done" in first
+    assert second == ""
+    assert_close_run(run, runs.undisturbed(1))
+
+
+def test_a_finished_run_stays_as_it_is_and_only_the_first_rank_says_so(runs):
+    first, second = runs.train(runs.undisturbed(2), 2)
+    assert "is finished" in first
+    assert second == ""
+
+
+@pytest.mark.parametrize(
+    ("sharding", "sizes"), [("ddp", (1, 4)), ("fsdp", (1,)), pytest.param("fsdp", (4,), marks=pytest.mark.slow)]
+)
+def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, sharding, sizes):
+    first, second = runs.train(tmp_path / "2", 2, sharding, change=partial(signal_at, 5, 1, signal.SIGTERM))
+    assert "a signal to another rank: saved" in first
+    assert second == ""
+    assert load_newest(tmp_path / "2/checkpoints").step == 5
+    for size in sizes:
+        shutil.copytree(tmp_path / "2", tmp_path / f"{size}")
+        assert "goes on after step 5" in runs.train(tmp_path / f"{size}", size, sharding)[0]
+        assert_close_run(tmp_path / f"{size}", runs.undisturbed(1))
+    runs.train(tmp_path / "2", 2, sharding)
+    assert_same_run(tmp_path / "2", runs.undisturbed(2, sharding))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_four_ranks_that_go_on_are_bit_identical(runs, tmp_path, sharding):
+    """With more than two, a sum depends on its order."""
+    runs.train(tmp_path / "run", 4, sharding, change=partial(signal_at, 5, 3, signal.SIGTERM))
+    runs.train(tmp_path / "run", 4, sharding)
+    assert_same_run(tmp_path / "run", runs.undisturbed(4, sharding))
+
+
+@pytest.mark.parametrize("sharding", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
+    runs.train(tmp_path / "run", 1, change=partial(signal_at, 5, 0, signal.SIGTERM))
+    runs.train(tmp_path / "run", 2, sharding)
+    assert_close_run(tmp_path / "run", runs.undisturbed(1))
+
+
+def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):
+    shutil.copytree(runs.undisturbed(2), tmp_path / "run")
+    log = tmp_path / "log"
+    assert finish(start(runs.command(tmp_path / "run"), log, 2, hide)) == [2, 2]
+    assert "rank 1 finds step 0 in" in said(log, 2)[1]
+    assert said(log, 2)[1].strip().endswith("other ranks another; expected a folder that all machines share")
+
+
+LONGER = "training.steps=40", "training.validate_every=20"  # long enough to be met on the way
+
+
+def meet(process, run, number):
+    """The process ids of a launcher's ranks, when that step is done."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and reached(run) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert process.poll() is None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return sorted(map(int, children))
+
+
+def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
+    log = tmp_path / "log"
+    kill = partial(signal_at, 7, 1, signal.SIGKILL)
+    assert finish(start(runs.command(tmp_path / "run"), log, 2, kill), 30) == [2, -signal.SIGKILL]
+    assert said(log, 2)[0].endswith("rank 0 has lost another one, which ended first; look for what that one said\n")
+    runs.train(tmp_path / "run", 2)
+    assert_same_run(tmp_path / "run", runs.undisturbed(2))
+
+
+@pytest.mark.slow
+def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
+    run = tmp_path / "run"
+    process = runs.torchrun(run, "--master-port", str(free_port()))
+    os.kill(meet(process, run, 6)[1], signal.SIGKILL)
+    meet(process, run, 12)
+    told = time.monotonic()
+    process.terminate()
+    process.wait(timeout=60)
+    assert time.monotonic() - told < 10
+    stopped = load_newest(run / "checkpoints").step
+    assert reached(run) == stopped
+    assert 12 <= stopped < 40
+    runs.train(run, 2, "ddp", *LONGER)
+    assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
+
+
+@pytest.mark.slow
+def test_two_machines_restart_together(runs, tmp_path):
+    """As far as one can show it: two launchers with a rank each."""
+    run, endpoint = tmp_path / "run", f"localhost:{free_port()}"
+    options = ["--nnodes", "2", "--rdzv-id", "two", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
+    launchers = [runs.torchrun(run, *options, ranks=1) for _ in range(2)]
+    os.kill(meet(launchers[1], run, 6)[0], signal.SIGKILL)
+    assert [launcher.wait(timeout=120) for launcher in launchers] == [0, 0]
+    assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
+
+
+@pytest.mark.battery
+def test_30_killed_ranks_come_back_and_the_runs_end_as_if_nothing_happened(runs, tmp_path):
+    random.seed(1)
+    for number in range(10):
+        run = tmp_path / str(number)
+        process = runs.torchrun(run, *(["--standalone"] if number % 2 else ["--master-port", str(free_port())]))
+        for attempt in range(3):
+            ranks = meet(process, run, random.randrange(1, 10) + 11 * attempt)
+            os.kill(random.choice(ranks), signal.SIGKILL)
+        assert process.wait(timeout=120) == 0
+        assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
+        print(f"{3 * (number + 1)} kills of one of two ranks, {number + 1} runs ended bit-identical", flush=True)
+
+
+def saved(run, number):
+    """Weights and the optimiser's memory after a step."""
+    place = run / f"checkpoints/step-{number:06d}"
+    return load_file(place / "model.safetensors") | load_file(place / "optimiser.safetensors")
+
+
+EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.validate_every=1000"]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "steps"),
+    [
+        ("ddp", 6),
+        pytest.param("fsdp", 6, marks=pytest.mark.slow),
+        pytest.param("ddp", 200, marks=pytest.mark.battery),
+        pytest.param("fsdp", 200, marks=pytest.mark.battery),
+    ],
+)
+def test_what_is_not_finite_on_one_rank_is_skipped_on_all(runs, tmp_path, sharding, steps):
+    poisoned = {4} if steps == 6 else {17, 68, 119, 170}  # one in fifty
+    told = runs.train(
+        tmp_path / "run", 2, sharding, *EVERY, f"training.steps={steps}", change=partial(poison, poisoned)
+    )
+    kept = [[line for line in text.splitlines() if line.startswith("weights")] for text in told]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == steps
+    for number in range(2, steps + 1):
+        before, after = (saved(tmp_path / "run", at) for at in (number - 1, number))
+        assert all(torch.equal(after[name], value) for name, value in before.items()) == (number in poisoned)
+    assert load_newest(tmp_path / "run/checkpoints").progress["skipped"] == len(poisoned)
