@@ -44,20 +44,24 @@ PARTS = {  # of a step, by what stands in the names of operations and kernels; t
     "sums": ("reduce", "sum"),
 }
 STEPS = 8  # different ones, over and over
+POOL = 64  # of so many, sorted by length: as many as a plan sorts together
 
 
 def random_steps(tokens: int, vocab_size: int, mean: float = 28.0) -> list[list[Pair]]:
     """Steps of about so many tokens a side, each of pairs of similar lengths."""
     rng = np.random.default_rng(1)
     pairs: list[Pair] = []
-    while sum(max(map(len, pair)) for pair in pairs) < STEPS * tokens:
+    drawn = 0
+    while drawn < POOL * tokens:
         source = int(np.clip(rng.lognormal(np.log(mean) - 0.18, 0.6), 2, 8 * mean))
         lengths = (source, int(np.clip(source * rng.uniform(0.8, 1.25), 2, 8 * mean)))
+        drawn += max(lengths)
         pairs.append(tuple((rng.zipf(1.3, n) % (vocab_size - 3) + 2).tolist() for n in lengths))  # type: ignore[arg-type]
     pairs.sort(key=lambda pair: max(map(len, pair)))
     positions = np.cumsum([max(map(len, pair)) for pair in pairs])
-    ends = np.searchsorted(positions, np.arange(1, STEPS) * positions[-1] / STEPS)
-    return [pairs[a:b] for a, b in itertools.pairwise([0, *ends.tolist(), len(pairs)])]
+    ends = np.searchsorted(positions, np.arange(1, POOL) * positions[-1] / POOL)
+    steps = [pairs[a:b] for a, b in itertools.pairwise([0, *ends.tolist(), len(pairs)])]
+    return steps[POOL // STEPS // 2 :: POOL // STEPS]
 
 
 def padded(pairs: list[Pair], pad: int) -> tuple[Tokens, Tokens]:

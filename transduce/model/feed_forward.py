@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
+from transduce.model.dropout import Dropout
 from transduce.model.kernels import linear_relu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,7 +26,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.dropout = nn.Dropout(config.p_drop_activation)
+        self.dropout = Dropout(config.p_drop_activation)
         self.w_1 = nn.Linear(config.d_model, config.d_ff)
         self.w_2 = nn.Linear(config.d_ff, config.d_model)
         gated = config.activation.endswith("glu")

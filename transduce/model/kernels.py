@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from transduce.config import Kernel, ModelConfig
 from transduce.model.attention import attention
+from transduce.model.dropout import dropout
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def residual_norm(x: Tensor, output: Tensor, norm: nn.Module, p_drop: float) -> 
         seed = torch.randint(2**62, (), device=x.device) if p_drop > 0 else x.new_zeros((), dtype=torch.long)
         fused: Tensor = ResidualNorm.apply(x, output, norm.weight, norm.bias, seed, p_drop, norm.eps)
         return fused
-    return norm(x + (F.dropout(output, p_drop) if p_drop > 0 else output))  # type: ignore[no-any-return]
+    return norm(x + dropout(output, p_drop))  # type: ignore[no-any-return]
 
 
 def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
+from transduce.model.dropout import dropout
 from transduce.model.feed_forward import FeedForward
 from transduce.model.kernels import Mask, residual_norm
 from transduce.model.multi_head import KeyValues, MultiHeadAttention
@@ -31,7 +31,7 @@ class Residual(nn.Module):
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """The sum with the sub-layer's output."""
         p_drop = self.p_drop if self.training else 0.0
-        return residual_norm(x, output, self.norm, p_drop) if self.post else x + F.dropout(output, p_drop)
+        return residual_norm(x, output, self.norm, p_drop) if self.post else x + dropout(output, p_drop)
 
 
 class EncoderLayer(nn.Module):

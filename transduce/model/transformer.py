@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transduce.config import ModelConfig
 from transduce.errors import InputError
+from transduce.model.dropout import Dropout
 from transduce.model.embedding import Embedding
 from transduce.model.kernels import Places, build_mask, choose
 from transduce.model.layers import DecoderLayer, EncoderLayer, LayerCache
@@ -64,7 +65,7 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.empty(V)) if config.output_bias else None
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
-        self.dropout = nn.Dropout(config.p_drop)  # §5.4: on the sums of embeddings and positions
+        self.dropout = Dropout(config.p_drop)  # §5.4: on the sums of embeddings and positions
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         # Post-norm layers end in a norm; pre-norm stacks need one at their end.

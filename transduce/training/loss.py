@@ -17,14 +17,12 @@ def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor
     logits (B, T, V), labels (B, T) -> two scalars, float32.
     """
     pad = logits.size(-1) - 1
-    classes = logits[..., :pad].float()
-    others = pad - 1
-    log_total = classes.logsumexp(dim=-1)
+    log_probs = logits[..., :pad].float().log_softmax(dim=-1)
     counts = labels != pad
-    true = classes.gather(-1, labels.long().masked_fill(~counts, 0).unsqueeze(-1)).squeeze(-1)
-    smoothed = log_total - (1 - eps_ls) * true - eps_ls / others * (classes.sum(dim=-1) - true)
+    true = log_probs.gather(-1, labels.long().masked_fill(~counts, 0).unsqueeze(-1)).squeeze(-1)
+    smoothed = -(1 - eps_ls) * true - eps_ls / (pad - 1) * (log_probs.sum(dim=-1) - true)
     zero = torch.zeros((), device=logits.device)
-    return torch.where(counts, smoothed, zero).sum(), torch.where(counts, log_total - true, zero).sum()
+    return torch.where(counts, smoothed, zero).sum(), torch.where(counts, -true, zero).sum()
 
 
 def projected_loss(model: Transformer, hidden: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
