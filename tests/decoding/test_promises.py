@@ -52,17 +52,15 @@ def check_neighbours(bundle, texts, engine, precision, beam, enough):
 
 @pytest.mark.parametrize(("engine", "precision"), ENGINES)
 def test_some_sentences_translate_alone_as_in_batches(bundle, texts, engine, precision):
-    """The small model of all tests guesses more than it knows, which half precision shows."""
-    check_neighbours(bundle, texts[:30], engine, precision, 2, 1.0 if precision == "float32" else 0.8)
+    """The small model of all tests guesses more than it knows: int8, whose sums we do not choose, shows it."""
+    check_neighbours(bundle, texts[:30], engine, precision, 2, 0.9 if precision == "int8" else 1.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize(("engine", "precision"), ENGINES)
 def test_a_thousand_sentences_translate_alone_as_in_batches(well_trained, texts, engine, precision, beam):
-    """Half precision: all of the thousand with the demo's model, fewer with this one, which is trained less."""
-    enough = {"float32": 1.0, "int8": 0.999, "bf16": 0.97}
-    check_neighbours(well_trained, texts, engine, precision, beam, enough[precision])
+    check_neighbours(well_trained, texts, engine, precision, beam, 1.0 if precision == "float32" else 0.999)
 
 
 @pytest.mark.slow

@@ -90,7 +90,8 @@ def memory(model: Transformer, source: Tokens) -> tuple[Memory, Tensor]:
 def begin(model: Transformer, source: Tokens) -> Cache:
     """The cache of these sources (B, S) before the first token."""
     pairs, mask = memory(model, source)
-    return Cache(pairs, None if source.ids.size(0) == 1 or bool(mask.all()) else mask, source.ids.size(0), [])
+    exact = pairs[0][0].dtype == torch.float32  # in half precision a mask that masks nothing still rounds otherwise
+    return Cache(pairs, None if exact and bool(mask.all()) else mask, source.ids.size(0), [])
 
 
 def step(model: Transformer, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
