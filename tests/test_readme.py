@@ -48,6 +48,9 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
         assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
     told = capsys.readouterr().out
     assert "BLEU" in told
+    (example,) = blocks("python")
+    exec(example, {})
+    assert len(capsys.readouterr().out.splitlines()) == 2
     assert told.count("16 of 16 sample translations are the same") == 4
 
 
