@@ -359,7 +359,7 @@ def import_model(
 
     Example: transduce import huggingface opus-mt-en-de --out opus
 
-    A model of many target languages takes the language's code before each sentence: ">>deu<< Good morning."
+    A model of many target languages takes the language's code before each text: ">>deu<< Good morning."
 
     Args:
         layout: What the folder is: a MarianMT model of Hugging Face.

@@ -71,6 +71,17 @@ def test_real_text_becomes_the_same_ids_as_in_marian(kind, tmp_path):
         assert target.decode([token, 5]).strip() == other.decode([token, 5]).strip()
 
 
+def test_a_code_of_the_target_language_counts_for_every_sentence_of_a_text(tmp_path):
+    import_model(opus.folder(tmp_path / "folder", codes=(">>deu<<",)), tmp_path / "bundle")
+    translator = Translator(tmp_path / "bundle", engine="torch", device="cpu")
+    assert translator.tokenizers[0].encode(">>deu<< x")[0] != translator.tokenizers[0].encode("x")[0]
+    one, two = ("The answer is sixteen.", "The price rose by 3%.")
+    alone = [translator.translate(f">>deu<< {text}") for text in (one, two)]
+    assert alone[1].score != translator.translate(two).score
+    together = translator.translate(f">>deu<< {one} {two}")
+    assert [part.score for part in together.sentences] == [part.score for part in alone]
+
+
 def test_a_bundle_translates_text_as_the_folder_does(tmp_path):
     folder = opus.folder(tmp_path / "folder")
     import_model(folder, tmp_path / "bundle")

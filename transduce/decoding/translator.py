@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,6 +42,7 @@ class _Work:
 
 
 Place = Bundle | str | Path
+_CODE = re.compile(r">>[^\s<>]+<<")
 
 
 class Translator:
@@ -163,7 +165,7 @@ class Translator:
             if not isinstance(one, str):
                 raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
         works = [self._prepare(one) for one in texts]
-        plains = [kept.plain for work in works for kept in work.searched()]
+        plains = [plain for work in works for plain in self._coded([kept.plain for kept in work.searched()])]
         sources = self.tokenizers[0].encode_batch(plains)
         forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
         prefixes = [[] if n else forced for work in works for n, _ in enumerate(work.searched())] if forced else ()
@@ -177,6 +179,13 @@ class Translator:
         document = text.split(one, language, count_tokens=self._count_tokens(limit), max_tokens=limit)
         protected = (markup.protect(piece.text) for piece in document.pieces)
         return _Work(document, tuple(kept if kept.has_text else None for kept in protected))
+
+    def _coded(self, sentences: list[str]) -> list[str]:
+        """A text's code of the target language (>>deu<<), which some imported models read, before every sentence."""
+        code = _CODE.match(sentences[0]) if sentences else None
+        if code is None or len(self.tokenizers[0].encode(code[0])) != 2:  # one piece and the end
+            return sentences
+        return [sentences[0], *(f"{code[0]} {sentence}" for sentence in sentences[1:])]
 
     def _count_tokens(self, limit: int) -> text.CountTokens:
         def count(part: str) -> int:
