@@ -65,6 +65,15 @@ def test_varlen_attention_gives_padding_nothing_where_nobody_shares_its_segment(
         assert torch.isfinite(gradient).all()
 
 
+def test_a_gradient_that_is_one_number_everywhere_is_read_as_such():
+    places = Places(PACKED.segments, PACKED.positions)
+    inputs = [torch.randn(*PACKED.ids.shape[:1], 1, PACKED.ids.size(1), 16, device=DEVICE, requires_grad=True)] * 3
+    output = build_mask("varlen", places, places, causal=True).attend(*inputs)
+    (seen,) = torch.autograd.grad(output.sum(), inputs[:1], retain_graph=True)
+    (written,) = torch.autograd.grad(output, inputs[:1], torch.ones_like(output))
+    assert torch.equal(seen, written)
+
+
 def test_varlen_attention_refuses_dropout():
     places = Places(PACKED.segments, PACKED.positions)
     with pytest.raises(ConfigError, match="no attention dropout"):

@@ -206,6 +206,7 @@ class VarlenAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: VarlenMask) -> Tensor:
+        q, k, v = map(_in_rows, (q, k, v))
         B, H, Q, _ = q.shape
         o = _side_by_side(q, v.size(3))
         lse = torch.empty(B, H, Q, device=q.device, dtype=torch.float32)
@@ -218,6 +219,7 @@ class VarlenAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        d_output = _in_rows(d_output)
         q, k, v, o, lse = ctx.saved_tensors
         mask = ctx.mask
         (B, H, Q, _), K = q.shape, k.size(2)
@@ -239,6 +241,11 @@ def _side_by_side(like: Tensor, size: int) -> Tensor:
     """An empty (B, h, T, size) whose heads lie side by side in memory, as the products before and after want them."""
     B, H, T, _ = like.shape
     return like.new_empty(B, T, H, size).transpose(1, 2)
+
+
+def _in_rows(x: Tensor) -> Tensor:
+    """Kernels read a row of (B, h, T, d) as one run; a gradient may be a single number, seen everywhere."""
+    return x if x.stride(3) == 1 else x.contiguous()
 
 
 def _strides(*tensors: Tensor) -> list[int]:
