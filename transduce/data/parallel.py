@@ -14,7 +14,7 @@ from multiprocessing import get_context, parent_process
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from transduce.errors import ConfigError, DataError
 
@@ -76,9 +76,22 @@ def available_cores() -> int:
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A function that takes how many more are done: a bar on a terminal, a line every ten seconds elsewhere."""
-    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    of_all = f" of {total:,}" if total else ""
+    with counted(Console(stderr=True), columns, lambda done: f"{title}: {done:,}{of_all}", title, total) as advance:
+        yield advance
+
+
+@contextmanager
+def counted(
+    console: Console,
+    columns: Sequence[ProgressColumn],
+    line: Callable[[int], str],
+    title: str = "",
+    total: int | None = None,
+) -> Iterator[Callable[[int], None]]:
+    """The same with columns of one's own for the terminal, and a line for elsewhere."""
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda more: bar.advance(task, more)
@@ -89,7 +102,7 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         nonlocal done, said
         done += more
         if time.monotonic() - said > _SECONDS:
-            console.print(f"{title}: {done:,}" + (f" of {total:,}" if total else ""))
+            console.print(line(done), highlight=False)
             said = time.monotonic()
 
     yield advance

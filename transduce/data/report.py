@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
 from rich import box
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from transduce.data.parallel import counted
 from transduce.data.rules import RULES
 from transduce.errors import DataError
 
@@ -111,22 +111,9 @@ def print_report(report: Report, console: Console) -> None:
 @contextlib.contextmanager
 def shown_progress(console: Console) -> Iterator[Callable[[int], None]]:
     """A function to tell of pairs that are done: a live count on a terminal, a line every ten seconds elsewhere."""
-    if console.is_terminal:
-        columns = (SpinnerColumn(), TextColumn("{task.completed:,} pairs examined"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=None)
-            yield lambda pairs: bar.advance(task, pairs)
-        return
-    done, said = 0, time.monotonic()
-
-    def advance(pairs: int) -> None:
-        nonlocal done, said
-        done += pairs
-        if time.monotonic() - said > 10:
-            console.print(f"{done:,} pairs examined", highlight=False)
-            said = time.monotonic()
-
-    yield advance
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,} pairs examined"), TimeElapsedColumn())
+    with counted(console, columns, lambda done: f"{done:,} pairs examined") as advance:
+        yield advance
 
 
 def _shown(text: str) -> str:

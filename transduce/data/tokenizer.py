@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,13 @@ class Tokenizer:
             return cls(path.read_bytes())
         except OSError as error:
             raise DataError(f"{path} cannot be read as a tokenizer: {error.strerror}") from None
+
+    @classmethod
+    def pair(cls, files: Mapping[str, bytes]) -> tuple[Tokenizer, Tokenizer]:
+        """Those of the source and of the target among a bundle's files; the same object if they share one."""
+        if "tokenizer.model" in files:
+            return (both := cls(files["tokenizer.model"])), both
+        return cls(files["source.model"]), cls(files["target.model"])
 
     def to_bytes(self) -> bytes:
         """The SentencePiece model, as any SentencePiece library reads it."""

@@ -91,8 +91,7 @@ def contender(name: str, bundle: Bundle, sentences: Sequence[str], lengths: Sequ
         search = partial(adjusted, beam_size=beam)
         ours = Translator(bundle, engine=engine, device="cpu", precision=precision, search=search)  # type: ignore[arg-type]
         return lambda which: ours.translate([sentences[i] for i in which])
-    files = bundle.tokenizer_files
-    tokenizer = Tokenizer(files.get("tokenizer.model") or files["source.model"])
+    tokenizer, _ = Tokenizer.pair(bundle.tokenizer_files)
     sources = tokenizer.encode_batch(sentences)
     if library == "ctranslate2":
         runtime = require("ctranslate2", extra="ctranslate2")

@@ -35,7 +35,7 @@ def convert(bundle: Bundle, out: Path, quantization: Quantization, *, adds_end: 
     if reason := refusal(bundle.recipe.model):
         raise ExportError(reason)
     specs = require("ctranslate2.specs", extra="ctranslate2")
-    config, files = bundle.recipe.model, bundle.tokenizer_files
+    config = bundle.recipe.model
     norms: dict[str, Any] = {"pre_norm": config.norm_order == "pre", "rms_norm": config.norm == "rms"}
     activation = getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation])
     shape: dict[str, Any] = {"activation": activation, "ffn_glu": config.activation.endswith("glu"), **norms}
@@ -46,10 +46,10 @@ def convert(bundle: Bundle, out: Path, quantization: Quantization, *, adds_end: 
         specs.TransformerDecoderSpec(config.decoder_layers, config.h, **shape),
     )
     _fill(spec, config, {name: weight.numpy() for name, weight in bundle.weights().items()}, positions(bundle))
-    for side, register in (("source", spec.register_source_vocabulary), ("target", spec.register_target_vocabulary)):
-        tokenizer = Tokenizer(files.get("tokenizer.model") or files[f"{side}.model"])
-        register(tokenizer.pieces(range(tokenizer.vocab_size)))
-    end, unknown, pad = tokenizer.pieces([0, 1, tokenizer.pad])
+    source, target = Tokenizer.pair(bundle.tokenizer_files)
+    spec.register_source_vocabulary(source.pieces(range(source.vocab_size)))
+    spec.register_target_vocabulary(target.pieces(range(target.vocab_size)))
+    end, unknown, pad = target.pieces([0, 1, target.pad])
     spec.config.eos_token, spec.config.unk_token, spec.config.bos_token = end, unknown, end
     # Padding starts a target, as the zero vector; only an imported model may have learnt another.
     spec.config.decoder_start_token = end if spec.decoder.start_from_zero_embedding else pad

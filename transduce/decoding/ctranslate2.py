@@ -56,9 +56,7 @@ class CTranslate2Engine:
             raise ConfigError(
                 f"CTranslate2 cannot run {folder} on {device or 'auto'} ({reason}); try --engine torch"
             ) from None
-        files = bundle.tokenizer_files
-        source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
-        target = Tokenizer(files.get("tokenizer.model") or files["target.model"])
+        source, target = Tokenizer.pair(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
         self._target_pieces = target.pieces(range(target.vocab_size))
         self._ids = {piece: token for token, piece in enumerate(self._target_pieces)}

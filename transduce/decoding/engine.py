@@ -19,6 +19,7 @@ from torch import Tensor
 
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
+from transduce.data.batches import up_to
 from transduce.decoding import slots
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.search import Ensemble, ensemble, search, sentence_seed
@@ -120,7 +121,7 @@ class TorchEngine:
         for batch in batches(jobs, config):
             width = max(len(job.source) for job in batch)
             if self.dtype != torch.float32:
-                width = -(-width // WIDTH) * WIDTH
+                width = up_to(width, WIDTH)
             source = Tokens.packed([[job.source] for job in batch], source_pad, width).to(self.device)
             results = search(
                 ensemble([partial(_step, model) for model in self.models]),

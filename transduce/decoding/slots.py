@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.config import SearchConfig
+from transduce.data.batches import up_to
 from transduce.decoding import beams
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.search import results
@@ -78,7 +79,7 @@ class Slots:
                     places[empty[0]], ages[empty[0]] = job, 0
                     empty.pop(0)
             for _ in range(STEPS):
-                self._move(min(self.W, _up(1 + max(ages[place] for place in places), CAPACITY)))
+                self._move(min(self.W, up_to(1 + max(ages[place] for place in places), CAPACITY)))
                 ages = {place: ages[place] + 1 for place in places}
             alive = self.beams.alive().tolist()
             done = [place for place in places if not alive[place]]
@@ -151,17 +152,15 @@ def search(
     model: Transformer, jobs: Sequence[Job], config: SearchConfig, kept: dict[tuple[Any, ...], Slots]
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Index and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
-    for S, group in groupby(sorted(jobs, key=lambda job: -len(job.source)), lambda job: _up(len(job.source), CAPACITY)):
+    for S, group in groupby(
+        sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
+    ):
         some = list(group)
         W = max(config.limit(S), *(job.limit for job in some)) + 1
-        most = max(1, ROOM // (config.width * _up(W, CAPACITY)))
+        most = max(1, ROOM // (config.width * up_to(W, CAPACITY)))
         key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
         while len(kept) >= KEPT and key not in kept:
             kept.pop(next(iter(kept)))
         if key not in kept:
             kept[key] = Slots(model, config, B, S, W)
         yield from kept[key].search(some)
-
-
-def _up(number: int, step: int) -> int:
-    return -(-number // step) * step

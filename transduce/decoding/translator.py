@@ -75,8 +75,7 @@ class Translator:
                 raise BundleError(
                     f"{other.path} has another vocabulary than {bundles[0].path}; an ensemble needs one tokenizer"
                 )
-        source = Tokenizer(files.get("tokenizer.model") or files["source.model"])
-        target = source if "tokenizer.model" in files else Tokenizer(files["target.model"])
+        source, target = Tokenizer.pair(files)
         models = [one.recipe.model for one in bundles]
         self._set(source, target, recipe, search(recipe.search) if callable(search) else search, models)
         self.engine: Engine = choose_engine(bundles, engine, device, precision)

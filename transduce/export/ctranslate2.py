@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle import Bundle
+from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.conversion import Quantization, convert
 from transduce.decoding.engine import load_model
 from transduce.errors import require
 from transduce.export.output import made_whole, write_report
-from transduce.export.verification import tokenizers, verify
+from transduce.export.verification import verify
 
 
 def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> dict[str, Any]:
@@ -47,7 +48,7 @@ class _Runtime:
         runtime = require("ctranslate2", extra="ctranslate2")
         self._translator = runtime.Translator(str(folder), device="cpu", compute_type=compute_type)
         self._adds_end = adds_end
-        source, target = tokenizers(bundle.tokenizer_files)
+        source, target = Tokenizer.pair(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
         self._target_pieces = target.pieces(range(target.vocab_size))
 

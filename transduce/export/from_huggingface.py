@@ -17,6 +17,7 @@ from torch import Tensor
 
 from transduce.bundle import save_bundle
 from transduce.config import Activation, DataConfig, ModelConfig, Recipe, SearchConfig, Sharing, TokenizerConfig
+from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ExportError, TransduceError
 from transduce.export.marian import (
     NEVER,
@@ -31,7 +32,7 @@ from transduce.export.marian import (
     verify_tokenizer,
 )
 from transduce.export.pieces import arrange, cut_into, is_code
-from transduce.export.verification import tokenizers, verify
+from transduce.export.verification import verify
 from transduce.model import Transformer
 
 FILES = ("config.json", "source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
@@ -89,7 +90,7 @@ def import_model(folder: Path, out: Path) -> dict[str, Any]:
     theirs.final_logits_bias[0, both.target.ids[-1]] = NEVER  # OPUS-MT forbids it by `bad_words_ids`
     ids = Ids(both.source.ids, both.target.ids)
     figures = verify(ours, MarianRuntime(theirs, ids), said=both.target.said)
-    verify_tokenizer(tokenizer, *tokenizers(files), ids, both.target.said)
+    verify_tokenizer(tokenizer, *Tokenizer.pair(files), ids, both.target.said)
     origin = {"imported from": f"the MarianMT folder {folder.resolve().name}"}
     save_bundle(out, recipe, weights, files, {}, origin | figures)
     return figures

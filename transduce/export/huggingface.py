@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transduce.bundle import Bundle
 from transduce.config import ModelConfig
+from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.engine import load_model
 from transduce.errors import ExportError
 from transduce.export.marian import (
@@ -27,7 +28,7 @@ from transduce.export.marian import (
 )
 from transduce.export.output import made_whole, write_report
 from transduce.export.pieces import separate
-from transduce.export.verification import tokenizers, verify
+from transduce.export.verification import verify
 
 
 def refusal(config: ModelConfig) -> str | None:
@@ -59,7 +60,7 @@ def export(bundle: Bundle, out: Path) -> dict[str, Any]:
         _write_tokenizer(bundle, work)
         _marian(bundle).save_pretrained(work)
         figures = verify(load_model(bundle), MarianRuntime(load_marian(work)))
-        verify_tokenizer(load_tokenizer(work), *tokenizers(bundle.tokenizer_files))
+        verify_tokenizer(load_tokenizer(work), *Tokenizer.pair(bundle.tokenizer_files))
         return write_report(work, bundle, figures)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 
 from transduce.config import SearchConfig
-from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.engine import TorchEngine, log_probabilities
 from transduce.errors import ExportError
 from transduce.model import Tokens, Transformer
@@ -59,14 +58,6 @@ def verify(
 def sample_ids(ids: Sequence[int], chance: random.Random) -> list[list[int]]:
     """Random sequences of these."""
     return [chance.choices(ids, k=chance.randint(1, 24)) for _ in range(SAMPLE)]
-
-
-def tokenizers(files: Mapping[str, bytes]) -> tuple[Tokenizer, Tokenizer]:
-    """Those of the source and of the target, from a bundle's files."""
-    source, target = (
-        Tokenizer(files.get("tokenizer.model") or files[f"{side}.model"]) for side in ("source", "target")
-    )
-    return source, target
 
 
 @torch.inference_mode()
