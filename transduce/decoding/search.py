@@ -115,20 +115,17 @@ def _greedy(
 
 def results(beams: Beams) -> list[list[Hypothesis]]:
     """What each finished search has found, best first."""
-    found = []
-    ended = beams.ended
-    for scores, paths, log_probs, margin in zip(
-        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
-    ):
+    ended, found = beams.ended, []
+    paths, values = (each.cpu().numpy() for each in (ended.tokens, ended.log_probs))  # (B, n_best, W)
+    lengths = (paths == EOS).argmax(-1).tolist()
+    for i, (scores, margin) in enumerate(zip(ended.score.tolist(), beams.margin.tolist(), strict=True)):
         _check(scores[0])
-        lengths = [path.index(EOS) + 1 for path in paths]
-        found.append(
-            [
-                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length], margin)
-                for score, path, values, length in zip(scores, paths, log_probs, lengths, strict=True)
-                if score > NEVER
-            ]
-        )
+        hypotheses = []
+        for j, (score, length) in enumerate(zip(scores, lengths[i], strict=True)):
+            if score > NEVER:
+                said = values[i, j, : length + 1].tolist()
+                hypotheses.append(Hypothesis(paths[i, j, :length].tolist(), score, math.fsum(said), said, margin))
+        found.append(hypotheses)
     return found
 
 
