@@ -116,16 +116,21 @@ def _greedy(
 def results(beams: Beams) -> list[list[Hypothesis]]:
     """What each finished search has found, best first."""
     ended, found = beams.ended, []
-    paths, values = (each.cpu().numpy() for each in (ended.tokens, ended.log_probs))  # (B, n_best, W)
-    lengths = (paths == EOS).argmax(-1).tolist()
-    for i, (scores, margin) in enumerate(zip(ended.score.tolist(), beams.margin.tolist(), strict=True)):
+    paths, values = ended.tokens.cpu().numpy(), ended.log_probs.cpu().numpy()  # (B, n_best, W)
+    lengths = (paths == EOS).argmax(-1)
+    longest = int(lengths.max(initial=0)) + 1
+    for scores, *rest, margin in zip(
+        ended.score.tolist(), lengths.tolist(), paths[..., :longest].tolist(), values[..., :longest].tolist(),
+        beams.margin.tolist(), strict=True,
+    ):  # fmt: skip
         _check(scores[0])
-        hypotheses = []
-        for j, (score, length) in enumerate(zip(scores, lengths[i], strict=True)):
-            if score > NEVER:
-                said = values[i, j, : length + 1].tolist()
-                hypotheses.append(Hypothesis(paths[i, j, :length].tolist(), score, math.fsum(said), said, margin))
-        found.append(hypotheses)
+        found.append(
+            [
+                Hypothesis(path[:length], score, math.fsum(each[: length + 1]), each[: length + 1], margin)
+                for score, length, path, each in zip(scores, *rest, strict=True)
+                if score > NEVER
+            ]
+        )
     return found
 
 

@@ -86,7 +86,8 @@ class Slots:
         if n not in self.inputs:
             self.inputs[n] = torch.empty(numbers.shape, dtype=torch.int32, device=self.device), chance.to(self.device)
         self.inputs[n][0].copy_(torch.from_numpy(numbers))
-        self.inputs[n][1].copy_(chance)
+        if self.config.temperature > 0:
+            self.inputs[n][1].copy_(chance)
         self.graphs.run(f"read {n}", lambda: self._read(*self.inputs[n]))
 
     def _read(self, numbers: Tensor, chance: Tensor) -> None:
@@ -150,7 +151,8 @@ def search(
     model: Transformer, jobs: Sequence[Job], config: SearchConfig, kept: dict[tuple[Any, ...], Slots]
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Index and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
-    refuse_empty([job.source for job in jobs])
+    for job in jobs:
+        refuse_empty([job.source])
     for S, group in groupby(
         sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
     ):
