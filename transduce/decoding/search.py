@@ -115,17 +115,19 @@ def _greedy(
 
 def results(beams: Beams) -> list[list[Hypothesis]]:
     """What each finished search has found, best first."""
-    found = []
-    ended = beams.ended
-    for scores, paths, log_probs, margin in zip(
-        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
-    ):
+    ended, found = beams.ended, []
+    paths, values = ended.tokens.cpu().numpy(), ended.log_probs.cpu().numpy()  # (B, n_best, W)
+    lengths = (paths == EOS).argmax(-1)
+    longest = int(lengths.max(initial=0)) + 1
+    for scores, *rest, margin in zip(
+        ended.score.tolist(), lengths.tolist(), paths[..., :longest].tolist(), values[..., :longest].tolist(),
+        beams.margin.tolist(), strict=True,
+    ):  # fmt: skip
         _check(scores[0])
-        lengths = [path.index(EOS) + 1 for path in paths]
         found.append(
             [
-                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length], margin)
-                for score, path, values, length in zip(scores, paths, log_probs, lengths, strict=True)
+                Hypothesis(path[:length], score, math.fsum(each[: length + 1]), each[: length + 1], margin)
+                for score, length, path, each in zip(scores, *rest, strict=True)
                 if score > NEVER
             ]
         )

@@ -31,7 +31,7 @@ class Tokens:
     @staticmethod
     def padded(sentences: Sequence[Sequence[int]], pad: int) -> Tokens:
         """One sentence per row, padded at the end to the longest."""
-        _refuse_empty(sentences)
+        refuse_empty(sentences)
         width = max(map(len, sentences))
         return _stack([_row([sentence], width, pad) for sentence in sentences])
 
@@ -39,7 +39,7 @@ class Tokens:
     def packed(rows: Sequence[Sequence[Sequence[int]]], pad: int, width: int | None = None) -> Tokens:
         """Several sentences per row, one after the other, padded at the end to `width` (or to the longest row)."""
         for row in rows:
-            _refuse_empty(row)
+            refuse_empty(row)
         width = width or max(sum(map(len, row)) for row in rows)
         return _stack([_row(row, width, pad) for row in rows])
 
@@ -74,7 +74,8 @@ def tiled(source: Tokens, target: Tokens) -> tuple[Tokens, Tokens]:
     return replace(source, tiles=theirs), replace(target, tiles=ours)
 
 
-def _refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
+def refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
+    """A sequence has at least one token."""
     if not sentences or not all(map(len, sentences)):
         raise InputError("found an empty sequence; expected at least one token (the end of the sentence)")
 
