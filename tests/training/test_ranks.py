@@ -145,16 +145,16 @@ def tell_micro_batches(rank):
 
 
 def signal_in_validation(work, by, rank):
-    """A signal to one rank while it computes a loss or translates; and every rank tells that it does."""
-    owner, name = (Translator, "translate") if work == "translating" else (validate, "_loss")
+    """A signal to one rank while it translates or computes a loss; and every rank tells of how much it does."""
+    owner, name = (Translator, "translate") if work == "sentences" else (validate, "_loss")
     compute = getattr(owner, name)
 
-    def stopped(*args):
-        print("begins", work)
+    def stopped(self, items, *rest):
+        print("begins:", len(items), work)
         if rank == by:
             signal.raise_signal(signal.SIGTERM)
             print("went on")
-        return compute(*args)
+        return compute(self, items, *rest)
 
     setattr(owner, name, stopped)
 
@@ -224,10 +224,11 @@ def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
 
 def test_a_signal_during_validation_ends_it_on_all_ranks_and_it_is_done_later(runs, tmp_path):
     many = "training.validation_sentences=40"  # two portions
-    for work, by in [("translating", 1), ("computing", 0)]:
+    for work, amount, by in [("sentences", 16, 1), ("batches", 1, 0)]:
         told = runs.train(tmp_path / "run", 2, "ddp", many, change=partial(signal_in_validation, work, by))
         assert "saved; the same command goes on from here" in told[0]
-        assert [text.count(f"begins {work}") for text in told] == [1, 1]
+        for text in told:
+            assert text.count("begins:") == text.count(f"begins: {amount} {work}") == 1
         assert "went on" not in told[by]
         assert load_newest(tmp_path / "run/checkpoints").step == 6
     runs.train(tmp_path / "run", 2, "ddp", many)
