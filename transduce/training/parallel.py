@@ -153,6 +153,6 @@ def gradients_shared(root: nn.Module, now: bool) -> Iterator[None]:
 
 
 def _most(number: int) -> int:
-    value = torch.tensor(number)  # on the CPU: no device is waited for
+    value = torch.tensor(int(number))  # on the CPU: no device is waited for
     dist.all_reduce(value, dist.ReduceOp.MAX)
     return int(value)

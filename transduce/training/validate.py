@@ -104,5 +104,5 @@ def _loss(model: Transformer, batches: Sequence[Batch], device: torch.device) ->
     for batch in batches:
         source, target = to_tokens(batch, device)
         logits = model(source, target.shifted_right(model.config.pad))
-        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens])
+        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens], dtype=sums.dtype)
     return sums
