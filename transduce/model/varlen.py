@@ -276,9 +276,9 @@ class VarlenAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, o, lse = ctx.saved_tensors
-        dq, dk, dv = lying_alike(q, k, v)
+        d_output, (dq, dk, dv) = _in_rows(d_output), lying_alike(q, k, v)
         for kernel in (_attend_backward, _attend_backward_q, _attend_backward_kv):
-            _launch(kernel, ctx.mask, lse, q, k, v, o, _in_rows(d_output), dq, dk, dv)
+            _launch(kernel, ctx.mask, lse, q, k, v, o, d_output, dq, dk, dv)
         return dq, dk, dv, None
 
 
@@ -290,8 +290,9 @@ def _launch(kernel: Any, mask: VarlenMask, lse: Tensor, q: Tensor, k: Tensor, v:
     kernel[(min(PROGRAMS, P * H), B)](
         q, k, v, *others, lse, *mask.places, *mask.tiles, P, Q, K, *strides,
         SCALE=DK**-0.5, H=H, DK=DK, DV=DV, TILE=TILE, CAUSAL=mask.causal, REACH=mask.reach,
-        # A tile has to fit into registers, and of the small ones four programs at once.
-        **({"num_warps": 4, "maxnreg": 128} if q.element_size() == 2 else {"num_warps": 8}),
+        # A tile has to fit into registers, and where tiles are many, four programs side by side.
+        num_warps=4 if q.element_size() == 2 else 8,
+        maxnreg=128 if q.element_size() == 2 and kernel in (_attend, _attend_backward) else None,
         num_stages=1,  # loops are a few tiles long: there is nothing to prefetch
     )  # fmt: skip
 

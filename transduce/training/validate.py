@@ -58,9 +58,10 @@ class Validation:
 def validate(model: Transformer, store: Store, recipe: Recipe, world: World, signals: Signals) -> Validation:
     """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set.
 
+    The model is the validation's own: it is rounded on the way.
+
     Each rank does a part of the work and has all of the results. A signal to any rank ends it on all.
     """
-    training = model.training
     model.eval()
     section = store.validation
     pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
@@ -81,6 +82,8 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World, sig
             source_texts, target_texts = section.texts(name)
             sources += source_texts[:each]
             references += target_texts[:each]
+        if world.device.type == "cuda":
+            model = model.bfloat16()  # as a GPU translates unless told otherwise
         translator = Translator.from_model(model, store.source_tokenizer, store.target_tokenizer, recipe)
 
         def translate(texts: Sequence[str]) -> list[str]:
@@ -93,7 +96,6 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World, sig
             hypotheses += world.share(sources[start : start + portion], translate)
         scores = score(hypotheses, references)
         bleu, chrf = scores.bleu.value, scores.chrf.value
-    model.train(training)
     perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
     return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
 
