@@ -51,7 +51,7 @@ class Slots:
 
     def search(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Index and hypotheses of each job, as they are done."""
-        self.decoder.refresh()
+        self.graphs.run("weights", self.decoder.refresh)
         waiting, places, empty = list(reversed(jobs)), dict[int, Job](), list(range(self.B))
         while waiting or places:
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
@@ -134,9 +134,10 @@ class Graphs:
             return
         graph = self.recorded[name]
         if graph is None:
-            graph = self.recorded[name] = torch.cuda.CUDAGraph()
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 function()
+            self.recorded[name] = graph
         graph.replay()
 
 
