@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.test_engine import ids, source_pad
@@ -147,7 +147,8 @@ def copy(beams):
     return searches._each(lambda tensor: tensor.clone(), beams)
 
 
-@settings(deadline=None, max_examples=20)
+# Always the same examples, and none is made smaller: the interpreter takes its time.
+@settings(deadline=None, max_examples=20, derandomize=True, phases=[Phase.generate])
 @given(config=CONFIGS, ties=st.booleans(), seed=st.integers(0, 10**6), data=st.data())
 def test_settling_in_place_equals_the_search_in_torch(config, ties, seed, data):
     """Exactly, to the last bit of every score, as long as a sentence is searched."""
@@ -210,6 +211,20 @@ def test_hypotheses_longer_than_one_part_are_moved_whole():
     assert ancestors[:, :71].tolist() == [[*range(W, W + 70), 1], [*range(70), 0]]
     assert beams.ended.tokens[0, 0, :70].equal(before.ended.tokens[0, 0, :70])
     assert beams.ended.tokens[0, 1, :71].tolist() == [*before.live.tokens[0, 1, :70].tolist(), 0]
+
+
+@pytest.mark.parametrize(("patience", "goes_on"), [(1.0, False), (1.25, True), (1.5, True), (math.inf, True)])
+def test_a_search_is_over_when_enough_have_ended(patience, goes_on):
+    """The second end comes behind a better hypothesis, which lives on if patience allows."""
+    config = SearchConfig(beam_size=2, patience=patience, alpha=0.0)
+    beams = begin([5], 9, config)
+    beams.endings.fill_(1)
+    beams.live.score.copy_(torch.tensor([[-1.0, -2.0]]))
+    values = torch.tensor([[-3.0, -9.0, -9.0, -math.inf], [-0.5, -9.0, -9.0, -math.inf]])
+    picks = Picks(values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2))
+    settle(beams, picks, torch.zeros(2, dtype=torch.long), torch.zeros(2, 6, dtype=torch.int32), config, pad=9)
+    assert beams.endings.tolist() == [2]
+    assert beams.alive().tolist() == [goes_on]
 
 
 SEARCHES = {

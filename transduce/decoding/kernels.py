@@ -161,16 +161,16 @@ def attend_memory(queries: Tensor, memory: Tensor, lengths: Tensor, h: int, d_k:
     Queries (R, h * d_k), keys and values side by side (B, S, h * (d_k + d_v)), lengths (B,) int32 -> (R, h * d_v).
     """
     R, B, d_v = queries.size(0), memory.size(0), memory.size(2) // h - d_k
-    output = queries.new_empty(R, h * d_v)
+    output, rows = queries.new_empty(R, h * d_v), max(16, triton.next_power_of_2(R // B))
     _attend_memory[(B, h)](
         queries, memory, memory.stride(0), memory.stride(1), lengths, output, SCALE=d_k**-0.5, K=R // B,
-        ROWS=max(16, triton.next_power_of_2(R // B)), H=h, **_sizes(d_k, d_v, queries.element_size()), num_stages=1,
+        ROWS=rows, H=h, **_sizes(d_k, d_v, queries.element_size(), rows), num_stages=1,
     )  # fmt: skip
     return output
 
 
-def _sizes(d_k: int, d_v: int, element_size: int) -> dict[str, int]:
+def _sizes(d_k: int, d_v: int, element_size: int, rows: int = 1) -> dict[str, int]:
     """Of heads, and of tiles that hold them: powers of two from 16 on, by one warp for each 4 KiB."""
     DK2, DV2 = (max(16, triton.next_power_of_2(size)) for size in (d_k, d_v))
-    num_warps = max(1, min(8, BLOCK * max(DK2, DV2) * element_size // 4096))
+    num_warps = max(1, min(8, max(BLOCK, 2 * rows) * max(DK2, DV2) * element_size // 4096))
     return {"DK": d_k, "DV": d_v, "DK2": DK2, "DV2": DV2, "BLOCK": BLOCK, "num_warps": num_warps}

@@ -63,7 +63,7 @@ def search(
         beams, rows, tokens = advance(beams, log_probs, config)
         alive = beams.alive()
         if not alive.all():  # finished sentences leave the batch
-            for sentence, hypotheses in zip(sentences[~alive].tolist(), results(beams.select(~alive)), strict=True):
+            for sentence, hypotheses in zip(sentences[~alive].tolist(), results(beams, ~alive), strict=True):
                 found[sentence] = hypotheses
             beams, sentences = beams.select(alive), sentences[alive]
             rows, tokens = (values.view(-1, config.width)[alive].flatten() for values in (rows, tokens))
@@ -113,15 +113,15 @@ def _greedy(
     return found
 
 
-def results(beams: Beams) -> list[list[Hypothesis]]:
-    """What each finished search has found, best first."""
+def results(beams: Beams, sentences: Tensor | slice = slice(None)) -> list[list[Hypothesis]]:
+    """What the finished searches of these sentences have found, best first."""
     ended, found = beams.ended, []
-    paths, values = ended.tokens.cpu().numpy(), ended.log_probs.cpu().numpy()  # (B, n_best, W)
+    paths, values = (each[sentences].cpu().numpy() for each in (ended.tokens, ended.log_probs))  # (B, n_best, W)
     lengths = (paths == EOS).argmax(-1)
     longest = int(lengths.max(initial=0)) + 1
     for scores, *rest, margin in zip(
-        ended.score.tolist(), lengths.tolist(), paths[..., :longest].tolist(), values[..., :longest].tolist(),
-        beams.margin.tolist(), strict=True,
+        ended.score[sentences].tolist(), lengths.tolist(), paths[..., :longest].tolist(),
+        values[..., :longest].tolist(), beams.margin[sentences].tolist(), strict=True,
     ):  # fmt: skip
         _check(scores[0])
         found.append(

@@ -49,16 +49,14 @@ def _gap(scores, others, counted):
 
 
 @triton.jit
-def _enforce(
-    values, ids, ends, forced, wanted, t, most, b, MIN_LENGTH: tl.constexpr, K: tl.constexpr, k, flat, C: tl.constexpr
-):
+def _enforce(values, ids, ends, forced, wanted, t, least, most, b, k, flat, K: tl.constexpr, C: tl.constexpr):
     """Log-probabilities and ids of what may be said (K * C,), and log-probabilities of the end (K,)."""
     row, first = flat // C, flat % C == 0
     value = tl.load(values + b * K * C + flat, mask=row < K, other=NEVER)
     token = tl.load(ids + b * K * C + flat, mask=row < K, other=0)
     only = tl.load(forced + b * K + row, mask=(row < K) & first, other=NEVER)
     stuck = tl.load(values + (b * K + k) * C, mask=k < K, other=NEVER) == NEVER  # nothing but the end can be said
-    may_end = ((t >= MIN_LENGTH) | (t >= most) | stuck) & (wanted < 0)
+    may_end = ((t >= least) | (t >= most) | stuck) & (wanted < 0)
     end = tl.where(may_end, tl.load(ends + b * K + k, mask=k < K, other=NEVER), NEVER)
     value = tl.where(wanted >= 0, only, tl.where(t >= most, NEVER, value))
     return value, tl.where((wanted >= 0) & first, wanted, token), end
@@ -67,9 +65,8 @@ def _enforce(
 @triton.jit
 def _settle(
     values, ids, ends, forced, live_tokens, live_values, live_scores, ended_tokens, ended_values, ended_scores,
-    endings, length, limit, prefix, penalty, margin, tokens, ancestors, W,
-    PAD: tl.constexpr, MIN_LENGTH: tl.constexpr, ENOUGH: tl.constexpr, K: tl.constexpr, K2: tl.constexpr,
-    C: tl.constexpr, N: tl.constexpr, N2: tl.constexpr, COLUMNS: tl.constexpr,
+    endings, length, limit, prefix, penalty, margin, tokens, ancestors, W, pad, least, enough,
+    K: tl.constexpr, K2: tl.constexpr, C: tl.constexpr, N: tl.constexpr, N2: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     b, k, n, flat = tl.program_id(0), tl.arange(0, K2), tl.arange(0, N2), tl.arange(0, K2 * C)
     score = tl.load(live_scores + b * K + k, mask=k < K, other=NEVER)
@@ -77,7 +74,7 @@ def _settle(
         return
     t, most = tl.load(length + b).to(tl.int32), tl.load(limit + b).to(tl.int32)
     wanted = tl.load(prefix + b * W + t).to(tl.int32)
-    value, token, end = _enforce(values, ids, ends, forced, wanted, t, most, b, MIN_LENGTH, K, k, flat, C)
+    value, token, end = _enforce(values, ids, ends, forced, wanted, t, least, most, b, k, flat, K, C)
 
     # `beams._rank`: a hypothesis ends if that is among the K best candidates; the K best others live on.
     row = flat // C
@@ -107,11 +104,11 @@ def _settle(
     worst = tl.max(tl.where(n == N - 1, ended, NEVER), 0)
     best = tl.max(tl.where(k < K, new_score, NEVER), 0)
     attainable = tl.div_rn(best, tl.load(penalty + b * (W + 1) + most + 1))
-    over = (attainable <= worst) | (count >= ENOUGH)
+    over = (attainable <= worst) | (count >= enough)
     closest = tl.minimum(closest, tl.minimum(tl.load(margin + b), _gap(ended, next_ended, n < N)))
     closest = tl.minimum(closest, _gap(tl.where(n == 0, attainable, NEVER), tl.where(n == 0, worst, NEVER), n == 0))
     new_score = tl.where(over, NEVER, new_score)
-    new_token = tl.where(new_score > NEVER, new_token, PAD).to(tl.int64)
+    new_token = tl.where(new_score > NEVER, new_token, pad).to(tl.int64)
 
     _move_ended(
         live_tokens, live_values, ended_tokens, ended_values, b, t, W, tl.sum(closes.to(tl.int32), 0),
@@ -184,8 +181,7 @@ def settle(beams: Beams, picks: Picks, tokens: Tensor, ancestors: Tensor, config
     _settle[(B,)](
         *picks, beams.live.tokens, beams.live.log_probs, beams.live.score,
         beams.ended.tokens, beams.ended.log_probs, beams.ended.score, beams.endings, beams.length, beams.limit,
-        beams.prefix, beams.penalty, beams.margin, tokens, ancestors, W,
-        PAD=pad, MIN_LENGTH=config.min_length, ENOUGH=2**31 - 1 if math.isinf(enough) else math.ceil(enough),
-        K=K, K2=triton.next_power_of_2(K), C=C, N=config.n_best, N2=triton.next_power_of_2(config.n_best),
-        COLUMNS=COLUMNS, num_warps=1 if K <= 4 else 4,
+        beams.prefix, beams.penalty, beams.margin, tokens, ancestors, W, pad, config.min_length,
+        2**31 - 1 if math.isinf(enough) else math.ceil(enough), K=K, K2=triton.next_power_of_2(K), C=C,
+        N=config.n_best, N2=triton.next_power_of_2(config.n_best), COLUMNS=COLUMNS, num_warps=1 if K <= 4 else 4,
     )  # fmt: skip

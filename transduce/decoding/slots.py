@@ -51,7 +51,7 @@ class Slots:
 
     def search(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Index and hypotheses of each job, as they are done."""
-        self.decoder.refresh()
+        self.graphs.run("weights", self.decoder.refresh)
         waiting, places, empty = list(reversed(jobs)), dict[int, Job](), list(range(self.B))
         while waiting or places:
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
@@ -62,7 +62,7 @@ class Slots:
             self.graphs.run("steps", self._steps)
             alive = self.beams.alive().tolist()
             done = [place for place in places if not alive[place]]
-            found = results(self.beams.select(torch.tensor(done, device=self.device))) if done else []
+            found = results(self.beams, torch.tensor(done, device=self.device)) if done else []
             for place, hypotheses in zip(done, found, strict=True):
                 yield places.pop(place).index, hypotheses
             empty += done
@@ -134,9 +134,10 @@ class Graphs:
             return
         graph = self.recorded[name]
         if graph is None:
-            graph = self.recorded[name] = torch.cuda.CUDAGraph()
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 function()
+            self.recorded[name] = graph
         graph.replay()
 
 
@@ -161,7 +162,6 @@ def search(
         most = max(1, ROOM // (config.width * W))
         key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
         while len(kept) >= KEPT and key not in kept:
-            kept.pop(next(iter(kept)))
-        if key not in kept:
-            kept[key] = Slots(model, config, B, S, W)
+            kept.pop(next(iter(kept)))  # the one that was not used for the longest
+        kept[key] = kept.pop(key) if key in kept else Slots(model, config, B, S, W)
         yield from kept[key].search(some)
