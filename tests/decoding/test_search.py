@@ -78,7 +78,7 @@ def test_the_short_way_of_greedy_search_is_a_beam_of_one(options, ties):
     limits = [config.limit(length) for length in range(12)]
     found = run(model, limits, 9, config)
     beam = run(model, limits, 9, replace(config, max_repeats=99))  # which needs the long way, and forbids nothing
-    assert [replace(one, margin=0) for (one,) in found] == [replace(one, margin=0) for (one,) in beam]
+    assert [one._replace(margin=0) for (one,) in found] == [one._replace(margin=0) for (one,) in beam]
     assert all(a[0].margin > b[0].margin - 1e-5 for a, b in zip(found, beam, strict=True))  # only what decides counts
     assert ties or any(math.isfinite(one.margin) for (one,) in found)
 
@@ -241,7 +241,7 @@ def test_a_sentence_does_not_see_its_neighbours(config, ties):
     def translate(sentences):
         own = {name: [values[s] for s in sentences] for name, values in (("prefixes", prefixes), ("seeds", seeds))}
         found = run(model, [limits[s] for s in sentences], V, config, sentences, **own)
-        return [[replace(one, margin=0.0) for one in hypotheses] for hypotheses in found]  # counts more beside prefixes
+        return [[one._replace(margin=0.0) for one in hypotheses] for hypotheses in found]  # counts more beside prefixes
 
     alone = {sentence: translate([sentence])[0] for sentence in range(24)}
     for _ in range(5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,7 @@ class Job:
     seed: int = 0  # of its samples
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One translation. `token_log_probs` has a number for each id and one for the end; they sum to `log_prob`."""
 
     ids: list[int]

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 32  # keys of one tile
+MANY = 2048  # programs that keep a GPU busy
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
@@ -66,42 +67,46 @@ def add_norm(x: Tensor, output: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
 @triton.jit
 def _attend_self(
     joined, cache, ancestors, length, output, W, SCALE: tl.constexpr, REACH: tl.constexpr, K: tl.constexpr,
-    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr, BLOCK: tl.constexpr,
+    EACH: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row, head = tl.program_id(0), tl.program_id(1)
-    t = tl.load(length + row // K).to(tl.int32)
-    i, j = tl.arange(0, DK2), tl.arange(0, DV2)
-    new = joined + row * (H * (2 * DK + DV))
-    query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
-    key = tl.load(new + (H + head) * DK + i, mask=i < DK, other=0.0)
-    value = tl.load(new + 2 * H * DK + head * DV + j, mask=j < DV, other=0.0)
-    k_places, v_places = head * DK + i, H * DK + head * DV + j
-    size: tl.constexpr = H * (DK + DV)
-    here = cache + (row.to(tl.int64) * W + t) * size
-    tl.store(here + k_places, key, mask=i < DK)
-    tl.store(here + v_places, value, mask=j < DV)
-    # The new key and value are at hand, so nobody waits for them to be seen in memory.
-    highest = tl.sum(query * key.to(tl.float32), 0)
-    total = highest * 0.0 + 1.0
-    sums = value.to(tl.float32)
-    first = t * 0
-    if REACH >= 0:  # §4: a neighbourhood
-        first = tl.maximum(t - REACH, 0)
-    for start in range(first, t, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        inside = columns < t
-        rows = tl.load(ancestors + row.to(tl.int64) * W + columns, mask=inside, other=0)
-        there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
-        keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
-        values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
-        scores = tl.where(inside, tl.sum(query[None, :] * keys.to(tl.float32), 1), float("-inf"))
-        new_highest = tl.maximum(highest, tl.max(scores, 0))
-        weights = tl.exp2(scores - new_highest)
-        rescale = tl.exp2(highest - new_highest)
-        total = total * rescale + tl.sum(weights, 0)
-        sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
-        highest = new_highest
-    tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
+    """EACH of the hypotheses of one sentence, one after the other: what they share comes from the cache."""
+    head, sentence = tl.program_id(0), tl.program_id(1)
+    t = tl.load(length + sentence).to(tl.int32)
+    for number in range(EACH):
+        row = (sentence * K + tl.program_id(2) * EACH + number).to(tl.int64)
+        i, j = tl.arange(0, DK2), tl.arange(0, DV2)
+        new = joined + row * (H * (2 * DK + DV))
+        query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
+        key = tl.load(new + (H + head) * DK + i, mask=i < DK, other=0.0)
+        value = tl.load(new + 2 * H * DK + head * DV + j, mask=j < DV, other=0.0)
+        k_places, v_places = head * DK + i, H * DK + head * DV + j
+        size: tl.constexpr = H * (DK + DV)
+        here = cache + (row * W + t) * size
+        tl.store(here + k_places, key, mask=i < DK)
+        tl.store(here + v_places, value, mask=j < DV)
+        # The new key and value are at hand, so nobody waits for them to be seen in memory.
+        highest = tl.sum(query * key.to(tl.float32), 0)
+        total = highest * 0.0 + 1.0
+        sums = value.to(tl.float32)
+        first = t * 0
+        if REACH >= 0:  # §4: a neighbourhood
+            first = tl.maximum(t - REACH, 0)
+        for start in range(first, t, BLOCK):
+            columns = start + tl.arange(0, BLOCK)
+            inside = columns < t
+            rows = tl.load(ancestors + row * W + columns, mask=inside, other=0)
+            there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
+            keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
+            values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
+            scores = tl.where(inside, tl.sum(query[None, :] * keys.to(tl.float32), 1), float("-inf"))
+            new_highest = tl.maximum(highest, tl.max(scores, 0))
+            weights = tl.exp2(scores - new_highest)
+            rescale = tl.exp2(highest - new_highest)
+            total = total * rescale + tl.sum(weights, 0)
+            sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+            highest = new_highest
+        tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
 
 
 def attend_self(
@@ -112,11 +117,13 @@ def attend_self(
     Queries, keys and values side by side (R, h * (2 d_k + d_v)), cache (R, W, h * (d_k + d_v)), ancestors (R, W),
     lengths (B,) -> (R, h * d_v).
     """
-    R, d_v = joined.size(0), cache.size(2) // h - d_k
+    R, B, d_v = joined.size(0), length.size(0), cache.size(2) // h - d_k
+    K = R // B
+    each = K if B * h >= MANY else 1
     output = joined.new_empty(R, h * d_v)
-    _attend_self[(R, h)](
+    _attend_self[(h, B, K // each)](
         joined, cache, ancestors, length, output, cache.size(1), SCALE=d_k**-0.5, REACH=-1 if r is None else r // 2,
-        K=R // length.size(0), H=h, **_sizes(d_k, d_v, joined.element_size()),
+        K=K, EACH=each, H=h, **_sizes(d_k, d_v, joined.element_size()),
     )  # fmt: skip
     return output
 
@@ -126,7 +133,7 @@ def _attend_memory(
     queries, memory, stride_b, stride_s, lengths, output, SCALE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr,
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
+    head, sentence = tl.program_id(0), tl.program_id(1)
     k, i, j = tl.arange(0, ROWS), tl.arange(0, DK2), tl.arange(0, DV2)
     rows = sentence * K + k
     asked = (k < K)[:, None] & (i < DK)[None, :]
@@ -162,15 +169,15 @@ def attend_memory(queries: Tensor, memory: Tensor, lengths: Tensor, h: int, d_k:
     """
     R, B, d_v = queries.size(0), memory.size(0), memory.size(2) // h - d_k
     output, rows = queries.new_empty(R, h * d_v), max(16, triton.next_power_of_2(R // B))
-    _attend_memory[(B, h)](
+    _attend_memory[(h, B)](
         queries, memory, memory.stride(0), memory.stride(1), lengths, output, SCALE=d_k**-0.5, K=R // B,
-        ROWS=rows, H=h, **_sizes(d_k, d_v, queries.element_size(), rows), num_stages=1,
+        ROWS=rows, H=h, **_sizes(d_k, d_v, queries.element_size() * max(1, 2 * rows // BLOCK)), num_stages=1,
     )  # fmt: skip
     return output
 
 
-def _sizes(d_k: int, d_v: int, element_size: int, rows: int = 1) -> dict[str, int]:
+def _sizes(d_k: int, d_v: int, bytes_each: int) -> dict[str, int]:
     """Of heads, and of tiles that hold them: powers of two from 16 on, by one warp for each 4 KiB."""
     DK2, DV2 = (max(16, triton.next_power_of_2(size)) for size in (d_k, d_v))
-    num_warps = max(1, min(8, max(BLOCK, 2 * rows) * max(DK2, DV2) * element_size // 4096))
+    num_warps = max(1, min(8, BLOCK * max(DK2, DV2) * bytes_each // 4096))
     return {"DK": d_k, "DV": d_v, "DK2": DK2, "DV2": DV2, "BLOCK": BLOCK, "num_warps": num_warps}

@@ -16,7 +16,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Beams
 
-BLOCK, BLOCKS = 64, 32  # tokens looked at together, and such blocks of one program
+BLOCK, BLOCKS = 64, 64  # tokens looked at together, and such blocks of one program
 NEVER: tl.constexpr = tl.constexpr(float("-inf"))
 LARGE: tl.constexpr = tl.constexpr(2**31 - 1)
 LOWEST: tl.constexpr = tl.constexpr(-(2**63))  # below every key

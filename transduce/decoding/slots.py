@@ -46,6 +46,7 @@ class Slots:
         self.fresh = beams.begin([0], self.pad, config, capacity=W - 1, device=self.device)
         self.beams = self.fresh.select(torch.zeros(B, dtype=torch.long, device=self.device)).over()
         self.columns = torch.arange(W, device=self.device)
+        self.alive = torch.empty(B, dtype=torch.bool, pin_memory=self.device.type == "cuda")  # to look at
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}  # of so many sources at once
         self.graphs = Graphs(self.device)
 
@@ -60,7 +61,9 @@ class Slots:
                 places |= zip(empty, now, strict=False)
                 empty = empty[len(now) :]
             self.graphs.run("steps", self._steps)
-            alive = self.beams.alive().tolist()
+            if self.device.type == "cuda":
+                torch.cuda.current_stream().synchronize()
+            alive = self.alive.tolist()
             done = [place for place in places if not alive[place]]
             found = results(self.beams, torch.tensor(done, device=self.device)) if done else []
             for place, hypotheses in zip(done, found, strict=True):
@@ -72,8 +75,8 @@ class Slots:
         more = (1 << (len(jobs) - 1).bit_length()) - len(jobs)
         places, jobs = [*places, *places[-1:] * more], [*jobs, *jobs[-1:] * more]
         for job in jobs:
-            beams.check_prefix(job.prefix, job.limit, self.pad)
-        chance = beams.draws([job.seed for job in jobs], [job.limit for job in jobs], self.W, self.config)
+            if job.prefix:
+                beams.check_prefix(job.prefix, job.limit, self.pad)
         numbers = np.concatenate(
             [
                 np.array([places, [len(job.source) for job in jobs], [job.limit for job in jobs]], np.int32).T,
@@ -84,10 +87,12 @@ class Slots:
         )
         n = len(jobs)
         if n not in self.inputs:
-            self.inputs[n] = torch.empty(numbers.shape, dtype=torch.int32, device=self.device), chance.to(self.device)
+            chance = self.fresh.chance.new_zeros(n, self.W, self.config.width)
+            self.inputs[n] = torch.empty(numbers.shape, dtype=torch.int32, device=self.device), chance
         self.inputs[n][0].copy_(torch.from_numpy(numbers))
         if self.config.temperature > 0:
-            self.inputs[n][1].copy_(chance)
+            seeds, limits = [job.seed for job in jobs], [job.limit for job in jobs]
+            self.inputs[n][1].copy_(beams.draws(seeds, limits, self.W, self.config))
         self.graphs.run(f"read {n}", lambda: self._read(*self.inputs[n]))
 
     def _read(self, numbers: Tensor, chance: Tensor) -> None:
@@ -102,6 +107,7 @@ class Slots:
     def _steps(self) -> None:
         for _ in range(STEPS):
             self._step()
+        self.alive.copy_(self.beams.alive(), non_blocking=True)
 
     def _step(self) -> None:
         """One token further everywhere. Everything is written where it was read, as a replay does."""
@@ -143,8 +149,8 @@ class Graphs:
 
 def _padded(rows: Sequence[Sequence[int]], width: int, filler: int) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Rows of ids of any length, (n, width)."""
-    table = np.full((len(rows), width), filler, np.int32)
-    table[np.arange(width) < np.array([[len(row)] for row in rows])] = list(chain.from_iterable(rows))
+    table, lengths = np.full((len(rows), width), filler, np.int32), np.fromiter(map(len, rows), np.int32, len(rows))
+    table[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int32, lengths.sum())
     return table
 
 
