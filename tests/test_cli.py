@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from transduce.cli import COMMANDS, SHELLS, run
+from transduce.cli import COMMANDS, run
+from transduce.program import SHELLS
 
 
 def test_help_lists_every_command_with_one_line(capsys):
