@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 # A module imports only what stands on a line above its own (or its own room).
 ORDER = [
     {"errors"},
+    {"disk"},
     {"config"},
     {"presets"},
     {"recipe"},
@@ -59,6 +60,10 @@ def test_imports_point_left():
 def test_only_the_command_line_imports_its_library():
     users = [path.name for path in PACKAGE.rglob("*.py") if "tyro" in imported_libraries(path)]
     assert sorted(users) == ["cli.py", "program.py"]
+
+
+def test_one_module_forces_things_to_the_disk():
+    assert [path.name for path in PACKAGE.rglob("*.py") if "fsync" in path.read_text(encoding="utf-8")] == ["disk.py"]
 
 
 def test_no_module_is_about_nothing():

@@ -28,7 +28,8 @@ from transduce.data.spooling import Cleaned, clean
 from transduce.data.store import MANIFEST, Store
 from transduce.data.tokenising import SIDES, Task, tokenise
 from transduce.data.tokenizer import Tokenizer
-from transduce.data.writer import sync_folder, write_file
+from transduce.data.writer import write_file
+from transduce.disk import sync_folder
 from transduce.errors import ConfigError, DataError
 
 _ALONE = 20_000  # with fewer pairs, starting processes takes longer than the work
