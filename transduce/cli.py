@@ -110,12 +110,12 @@ def doctor(
     """
     from rich.console import Console
 
-    from transduce.data.cleaned import refuse_existing, write_whole
+    from transduce.data.cleaned import try_writing, write_whole
     from transduce.data.doctor import examine, from_arguments
     from transduce.data.report import print_report, shown_progress
 
     if json:
-        refuse_existing(json)
+        try_writing(json)
     data, base = from_arguments(corpus, test, source_language, target_language)
     with shown_progress(Console(stderr=True)) as progress:
         workers = processes or min(os.cpu_count() or 1, 8)
