@@ -58,9 +58,13 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
     assert captured.out == ""
 
 
-def test_the_module_runs_and_starts_without_torch():
-    code = "import sys; from transduce.cli import run; run(['--help']); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+@pytest.mark.parametrize("arguments", [["--help"], ["describe", "base", "model.d_model=10_000_000_000_000_000_000"]])
+def test_help_and_the_refusal_of_a_recipe_do_not_wait_for_torch(arguments):
+    code = "import sys; from transduce.cli import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+
+
+def test_the_module_runs():
     done = subprocess.run([sys.executable, "-m", "transduce", "describe", "tiny"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Transformer  1,178,624 parameters")

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
+import numpy
 import pytest
+import torch
 
 from transduce.errors import DataError
 from transduce.program import run
@@ -63,6 +65,29 @@ def test_what_goes_wrong_has_a_status_and_a_line(how, status, line, capsys):
 def test_a_bug_keeps_its_trace():
     with pytest.raises(KeyError):
         run(COMMANDS, ["fail", "--how", "a bug"])
+    with pytest.raises(RuntimeError):
+        run({"fail": lambda: torch.ones(2) @ torch.ones(3)}, ["fail"])
+
+
+def a_full_gpu():
+    raise torch.OutOfMemoryError("CUDA out of memory.\nProcess 12 has 3 GiB.")
+
+
+@pytest.mark.parametrize(
+    ("allocate", "library"),
+    [
+        (lambda: torch.empty(1 << 55), "you tried to allocate"),
+        (lambda: numpy.ones(1 << 55), "Unable to allocate"),
+        (lambda: [0] * (1 << 55), "Python could not"),
+        (a_full_gpu, "CUDA out of memory.;"),
+    ],
+)
+def test_too_little_memory_is_one_line(allocate, library, capsys):
+    assert run({"fill": lambda: allocate() and None}, ["fill"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("transduce: there is too little memory: ")
+    assert library in error
+    assert error.count("\n") == 1
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -32,10 +32,12 @@ def describe(
         batch_tokens: Source and target tokens of a training batch, for the memory estimate.
         batch_sentences: Sentences decoded at once, for the memory estimate.
     """
-    from transduce.describe import describe as text
     from transduce.recipe import load_recipe
 
-    print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
+    settings = load_recipe(recipe, overrides)  # a mistake in it is told without waiting for torch
+    from transduce.describe import describe as text
+
+    print(text(settings, batch_tokens=batch_tokens, batch_sentences=batch_sentences))
 
 
 def train(

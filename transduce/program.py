@@ -37,6 +37,12 @@ def run(commands: Commands, arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output went away: nothing to say, nobody to say it to
         sys.stderr.close()
         return 0
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        reason = str(error).partition("\n")[0] or "Python could not allocate any more"
+        print(f"transduce: there is too little memory: {reason}; take a smaller model or batch", file=sys.stderr)
+        return 2
     except OSError as error:  # a folder in place of a file, no permission, a full disk
         print(f"transduce: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 2
@@ -44,6 +50,12 @@ def run(commands: Commands, arguments: Sequence[str]) -> int:
         print("transduce: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it
 
 
 def _overview(commands: Commands) -> str:
