@@ -1,11 +1,13 @@
 """The door: what a user types, and what comes back."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
 from transduce.cli import COMMANDS, run
+from transduce.decoding import translator
 from transduce.program import SHELLS
 
 
@@ -62,6 +64,14 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
 def test_help_and_the_refusal_of_a_recipe_do_not_wait_for_torch(arguments):
     code = "import sys; from transduce.cli import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("arguments", [["translate", "x"], ["score", "runs/x", "x.en", "x.de"]])
+def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch):
+    seen = []
+    monkeypatch.setattr(translator, "Translator", lambda *bundle, **options: seen.append(gc.isenabled()) or sys.exit(7))
+    assert (run(arguments), seen, gc.isenabled()) == (7, [False], True)
+    gc.unfreeze()
 
 
 def test_the_module_runs():

@@ -1,5 +1,6 @@
 """Any functions become a program: an overview, completion, and one line for what went wrong."""
 
+import gc
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from transduce.errors import DataError
-from transduce.program import run
+from transduce.program import loading, run
 
 
 def greet(name: str, *, times: int = 1) -> None:
@@ -88,6 +89,19 @@ def test_too_little_memory_is_one_line(allocate, library, capsys):
     assert error.startswith("transduce: there is too little memory: ")
     assert library in error
     assert error.count("\n") == 1
+
+
+def test_no_garbage_is_looked_for_in_what_is_loaded():
+    before = gc.get_freeze_count()
+    with loading():
+        looked_for = gc.isenabled()
+    found = looked_for, gc.isenabled(), gc.get_freeze_count() > before
+    gc.unfreeze()
+    assert found == (False, True, True)
+    with pytest.raises(DataError), loading():
+        fail("user")
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -252,7 +252,8 @@ def translate(
     if text is not None and (input or output or column):
         raise InputError("a text was given, and --input, --output or --column too; give one or the other")
     settings = functools.partial(adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest)
-    translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
+    with program.loading():
+        translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
     if text is None:
         translate_stream(translator, input, output, form)
     else:
@@ -292,7 +293,8 @@ def score(
     from transduce.evaluation.test_set import print_scores, score_files
 
     settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
-    translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
+    with program.loading():
+        translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
     print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
 
 

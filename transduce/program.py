@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import gc
 import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tyro
@@ -25,6 +25,8 @@ def run(commands: Commands, arguments: Sequence[str]) -> int:
         if not arguments or arguments[0] in ("-h", "--help"):
             print(_overview(commands))
         elif arguments[0] == "--version":
+            from importlib import metadata
+
             print(f"transduce {metadata.version('transduce')}")
         else:
             _check_first(commands, arguments)
@@ -50,6 +52,17 @@ def run(commands: Commands, arguments: Sequence[str]) -> int:
         print("transduce: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """For what a command imports and loads at its start: it stays, so looking for garbage in it is time lost."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _lacks_memory(error: Exception) -> bool:
