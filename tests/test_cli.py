@@ -71,7 +71,17 @@ def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch):
     seen = []
     monkeypatch.setattr(translator, "Translator", lambda *bundle, **options: seen.append(gc.isenabled()) or sys.exit(7))
     assert (run(arguments), seen, gc.isenabled()) == (7, [False], True)
-    gc.unfreeze()
+
+
+@pytest.mark.parametrize(("imported", "quick"), [("json", True), ("triton._C.libtriton", False)])
+def test_the_end_is_quick_unless_a_library_would_complain(imported, quick):
+    code = (
+        "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        f"sys.modules[{imported!r}] = sys;"
+        "from transduce.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == [str(quick)]
 
 
 def test_the_module_runs():
