@@ -1,15 +1,18 @@
 """Translating beside Hugging Face's generate, in one run: python -m bench.decode [--preset base] [--batches 1 64].
 
 Both have the shape of the preset and random weights, read 28 tokens and are made to write 30. Contenders take turns;
-the least time of the rounds counts, and the time to read the decoder's weights once a step is shown beside it.
+the least time of the rounds counts, and the time to read the decoder's weights once a step is shown beside it. With
+--profile, before that, the dearest kernels of one search of ours, and how many there are.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -18,12 +21,14 @@ from transduce.decoding.engine import TorchEngine
 from transduce.decoding.packing import pack
 from transduce.model import Transformer
 from transduce.presets import preset
+from transduce.training.hardware import hardware
 
 READ, WRITTEN = 28, 30
+RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure, print a table and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="base")
     parser.add_argument("--batches", type=int, nargs="+", default=[1])
@@ -31,6 +36,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
+    parser.add_argument("--profile", action="store_true", help="the dearest kernels of one search")
+    parser.add_argument("--json", type=Path, default=RESULTS / "decode.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
@@ -43,6 +50,7 @@ def main() -> None:
     weights = [each for name, each in model.named_parameters() if name.startswith(("decoder", "target_embedding"))]
     read = least(lambda: [weight.sum() for weight in weights], options.rounds)
     print(f"{options.preset}, {options.precision}, {device.type}: reading the decoder's weights {read * 1e3:.1f} ms")
+    rows: list[dict[str, float]] = []
     for batch in options.batches:
         sources = [[*row, 0] for row in torch.randint(2, config.vocab_size - 1, (batch, READ - 1)).tolist()]
         for beam in options.beams:
@@ -51,13 +59,43 @@ def main() -> None:
                 "transduce": lambda s=sources, c=search: engine.search(s, c),
                 "generate": lambda s=sources, b=beam: generate(s, b),
             }
+            if options.profile:
+                profile(contenders["transduce"], device)
             times = dict.fromkeys(contenders, float("inf"))
             for _ in range(options.rounds):
                 for name, contender in contenders.items():
                     times[name] = min(times[name], least(contender, 1))
             rates = " ".join(f"{name} {batch * WRITTEN / each:>9,.0f} tokens/s" for name, each in times.items())
             ratio, step = times["generate"] / times["transduce"], times["transduce"] / WRITTEN * 1e3
-            print(f"batch {batch:>3} beam {beam}: {rates}  ratio {ratio:.2f}  {step:.1f} ms a step")
+            print(f"batch {batch:>3} beam {beam}: {rates}  ratio {ratio:.2f}  {step:.2f} ms a step")
+            rows.append(
+                {
+                    "batch": batch,
+                    "beam": beam,
+                    "ratio": ratio,
+                    **{name: batch * WRITTEN / each for name, each in times.items()},
+                }
+            )
+    result = {"preset": options.preset, "precision": options.precision, "device": hardware(), "tokens_per_second": rows}
+    options.json.parent.mkdir(exist_ok=True)
+    options.json.write_text(json.dumps(result, indent=1))
+
+
+def profile(search: Callable[[], object], device: torch.device) -> None:
+    """Print the dearest kernels of one search, warm."""
+    cuda, activity = device.type == "cuda", torch.profiler.ProfilerActivity
+    for _ in range(3):
+        search()
+    with torch.profiler.profile(activities=[activity.CUDA if cuda else activity.CPU]) as record:
+        search()
+    events = [
+        ((event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3, event.count, event.key)
+        for event in record.key_averages()
+    ]
+    count = sum(count for _, count, _ in events)
+    print(f"{sum(each for each, _, _ in events):9.2f} ms in {count:,} kernels, {count / WRITTEN:.0f} a token")
+    for milliseconds, count, name in sorted(events, reverse=True)[:16]:
+        print(f"{milliseconds:9.2f} ms {count:6} x {name[:100]}")
 
 
 def least(function: Callable[[], object], rounds: int) -> float:

@@ -23,7 +23,7 @@ from torch import nn
 
 from transduce.config import Recipe
 from transduce.describe import count_flops
-from transduce.model import Tokens, Transformer
+from transduce.model import Tokens, Transformer, tiled
 from transduce.presets import preset
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import hardware
@@ -36,11 +36,13 @@ RESULTS = Path(__file__).parent / "results"
 PEERS = ("transformers.MarianMTModel", "torch.nn.Transformer")
 PARTS = {  # of a step, by what stands in the names of operations and kernels; the first that fits
     "attention": ("attend", "attention", "varlen"),
-    "products": ("gemm", "nvjet", "mm", "cutlass", "linear"),
     "loss": ("loss", "softmax", "logsumexp"),
+    "products": ("gemm", "nvjet", "splitk", "mm", "cutlass", "linear"),
+    "embedding": ("embed", "grad_weight", "sum_and_scatter"),
     "optimiser": ("adam", "foreach", "muon"),
-    "normalisation": ("norm", "residual"),
+    "residual and norm": ("norm", "residual"),
     "dropout": ("dropout", "bernoulli"),
+    "bias and ReLU": ("bias",),
     "sums": ("reduce", "sum"),
 }
 STEPS = 8  # different ones, over and over
@@ -78,7 +80,10 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Calla
     if cuda:
         width = -(-max(sum(map(len, side)) for pairs in steps for side in zip(*pairs, strict=True)) // 128) * 128
         inputs = [
-            tuple(Tokens.packed([sides], pad, width).to(device) for sides in zip(*pairs, strict=True))
+            tuple(
+                side.to(device)
+                for side in tiled(*(Tokens.packed([sides], pad, width) for sides in zip(*pairs, strict=True)))
+            )
             for pairs in steps
         ]  # fmt: skip
     else:

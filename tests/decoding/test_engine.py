@@ -10,8 +10,8 @@ from tests.model.conftest import SOURCES, VARIANTS, build
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.decoding import engine as engines
-from transduce.decoding import slots
 from transduce.decoding.engine import TorchEngine, load_model, log_probabilities
+from transduce.decoding.hypothesis import Job
 from transduce.decoding.packing import pack
 from transduce.decoding.search import search, sentence_seed
 from transduce.decoding.stepping import begin, step
@@ -91,23 +91,6 @@ def test_the_engine_finds_what_a_plain_search_finds(config):
     model = build()
     expected = searched_plainly(model, SOURCES, config)
     assert ids(TorchEngine(model).search(SOURCES, config)) == ids(expected)
-
-
-@pytest.mark.parametrize("changes", [{}, {"r": 4}, {"positions": "rotary"}])
-@pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
-@torch.inference_mode()
-def test_places_of_fixed_shape_find_the_same(config, changes, monkeypatch):
-    model, chance = build(**changes), random.Random(1)
-    sources = [[*chance.choices(range(2, 30), k=chance.randint(1, 40)), 0] for _ in range(12)]
-    monkeypatch.setattr(slots, "ROOM", 3 * 128 * config.width)  # few places: they are refilled
-    seeds = [sentence_seed(config.seed, source) for source in sources]
-    jobs = [slots.Job(i, s, config.limit(len(s)), (), seeds[i]) for i, s in enumerate(sources)]
-    kept = {}
-    next(slots.search(model, jobs[::-1], config, kept))  # and the rest is never asked for
-    found = dict(slots.search(model, jobs, config, kept))
-    assert ids(found[i] for i in range(12)) == ids(searched_plainly(model, sources, config))
-    again = dict(slots.search(model, jobs, config, kept))
-    assert ids(again[i] for i in range(12)) == ids(found[i] for i in range(12))
 
 
 def undecided():
@@ -193,7 +176,7 @@ def test_a_model_in_training_goes_on_training():
 
 def test_batches_hold_everything_once_and_keep_to_the_budget():
     config = SearchConfig(beam_size=4)
-    jobs = [slots.Job(i, [0] * n, config.limit(n), (), 0) for i, n in enumerate([5, 900, 70, 3, 5000, 12] * 30)]
+    jobs = [Job(i, [0] * n, config.limit(n), (), 0) for i, n in enumerate([5, 900, 70, 3, 5000, 12] * 30)]
     made = list(engines.batches(jobs, config))
     assert sorted(job.index for batch in made for job in batch) == list(range(180))
     for batch in made:

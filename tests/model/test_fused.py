@@ -22,6 +22,13 @@ def assert_close(ours, expected):
     assert torch.allclose(ours, expected, atol=1e-5, rtol=1e-4), (ours - expected).abs().max()
 
 
+def assert_same_gradients(ours, expected, inputs, *, keep=False):
+    gradients = [torch.randn_like(each) for each in expected]
+    found = [torch.autograd.grad(each, inputs, gradients, retain_graph=keep) for each in (ours, expected)]
+    for mine, oracle in zip(*found, strict=True):
+        assert_close(mine, oracle)
+
+
 @pytest.mark.parametrize(
     ("queries", "keys", "causal", "r"),
     [
@@ -66,7 +73,7 @@ def test_varlen_attention_gives_padding_nothing_where_nobody_shares_its_segment(
 
 
 def test_a_gradient_that_is_one_number_everywhere_is_read_as_such():
-    places = Places(PACKED.segments, PACKED.positions)
+    places = Places(PACKED.segments.to(DEVICE), PACKED.positions.to(DEVICE))
     inputs = [torch.randn(*PACKED.ids.shape[:1], 1, PACKED.ids.size(1), 16, device=DEVICE, requires_grad=True)] * 3
     output = build_mask("varlen", places, places, causal=True).attend(*inputs)
     (seen,) = torch.autograd.grad(output.sum(), inputs[:1], retain_graph=True)
@@ -89,16 +96,15 @@ def test_the_fused_residual_is_dropout_then_sum_then_norm(size, p_drop):
     weight, bias = torch.randn(2, size, device=DEVICE).unbind(0)
     inputs = [tensor.clone().requires_grad_() for tensor in (x, output, weight, bias)]
     seed = torch.tensor(123_456_789_012_345, device=DEVICE)
-    fused = ResidualNorm.apply(*inputs, seed, p_drop, 1e-5)
+    fused, again = ResidualNorm.apply(*inputs, seed, p_drop, 1e-5)
     plain = [torch.zeros_like(x), torch.ones_like(x), torch.ones_like(weight), torch.zeros_like(bias)]
-    kept = (ResidualNorm.apply(*plain, seed, p_drop, 1e-5) > 0).float() if p_drop else torch.ones_like(x)
+    kept = (ResidualNorm.apply(*plain, seed, p_drop, 1e-5)[0] > 0).float() if p_drop else torch.ones_like(x)
     expected = F.layer_norm(inputs[0] + inputs[1] * kept / (1 - p_drop), (size,), inputs[2], inputs[3])
     assert_close(fused, expected)
-    gradient = torch.randn_like(fused)
-    for ours, oracle in zip(
-        torch.autograd.grad(fused, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
-    ):
-        assert_close(ours, oracle)
+    assert torch.equal(fused, again)
+    assert_same_gradients([fused], [expected], inputs, keep=True)
+    assert_same_gradients([again], [expected], inputs, keep=True)
+    assert_same_gradients([fused, again], [expected, expected], inputs)
 
 
 def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place():
@@ -108,7 +114,7 @@ def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place()
 
     def kept(seed):
         norm = (torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE))
-        return ResidualNorm.apply(zeros, ones, *norm, torch.tensor(seed, device=DEVICE), 0.3, 1e-5) > 0
+        return ResidualNorm.apply(zeros, ones, *norm, torch.tensor(seed, device=DEVICE), 0.3, 1e-5)[0] > 0
 
     first, other, high = kept(1), kept(2), kept(1 + 2**40)
     for mask in (first, other, high):
@@ -119,18 +125,60 @@ def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place()
         assert float((first == mask).float().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
 
 
-def test_the_fused_feed_forward_half_is_relu_of_the_product():
-    from transduce.model.fused import LinearRelu
+@pytest.mark.parametrize(("bias", "relu", "parts"), [(0, 0, 3), (0, 0, 1), (1, 0, 1), (1, 1, 1)])
+def test_a_product_is_each_of_its_products_with_bias_and_relu(bias, relu, parts):
+    from transduce.model.products import Product
 
     torch.manual_seed(0)
-    inputs = [torch.randn(shape, device=DEVICE, requires_grad=True) for shape in ((2, 30, 16), (40, 16), (40,))]
-    fused, expected = LinearRelu.apply(*inputs), F.relu(F.linear(*inputs))
-    assert_close(fused, expected)
-    gradient = torch.randn_like(fused)
-    for ours, oracle in zip(
-        torch.autograd.grad(fused, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
-    ):
-        assert_close(ours, oracle)
+    x = torch.randn(2, 30, 16, device=DEVICE, requires_grad=True)
+    weights = [torch.randn(24 + 8 * i, 16, device=DEVICE, requires_grad=True) for i in range(parts)]
+    biases = [torch.randn(24, device=DEVICE, requires_grad=True)] if bias else []
+    ours = Product.apply(x, biases[0] if bias else None, bool(relu), *weights)
+    expected = [F.linear(x, weight, *biases) for weight in weights]
+    expected = [F.relu(each) for each in expected] if relu else expected
+    for mine, oracle in zip(ours, expected, strict=True):
+        assert_close(mine, oracle)
+    assert_same_gradients(ours, expected, [x, *biases, *weights])
+
+
+def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch):
+    from transduce.model import products
+
+    torch.manual_seed(0)
+    x = torch.randn(1, 130, 32, device=DEVICE, requires_grad=True)
+    weights = [torch.randn(32, 32, device=DEVICE, requires_grad=True) for _ in range(3)]
+    places = Places(PACKED.segments[:1].to(DEVICE), PACKED.positions[:1].to(DEVICE))
+
+    def attended(parts):
+        q, k, v = (part.view(1, 130, 2, 16).transpose(1, 2) for part in parts)
+        return build_mask("varlen", places, places, causal=True).attend(q, k, v)
+
+    together = attended(products.Product.apply(x, None, False, *weights))
+    apart = attended([F.linear(x, weight) for weight in weights])
+    joined = []
+    original = products._joined
+    monkeypatch.setattr(products, "_joined", lambda parts: joined.append((parts, original(parts))) or joined[-1][1])
+    assert_same_gradients([together], [apart], [x, *weights])
+    ((parts, whole),) = joined
+    assert whole.data_ptr() == parts[0].data_ptr()  # nothing was copied
+
+
+@pytest.mark.parametrize("p_drop", [0.0, 0.3])
+def test_embedded_is_the_sum_of_embedding_and_sinusoid_with_dropout(p_drop):
+    from transduce.model.fused import Embedded
+    from transduce.model.positions import sinusoids
+
+    torch.manual_seed(0)
+    weight = torch.randn(10, 24, device=DEVICE, requires_grad=True)
+    tokens = PACKED.to(DEVICE)
+    ids = torch.randint(0, 10, tokens.ids.shape, device=DEVICE, dtype=torch.int32)
+    seed = torch.tensor(5, device=DEVICE)
+    ours = Embedded.apply(weight, ids, tokens.positions, seed, 24**0.5, p_drop)
+    whole = F.embedding(ids, weight, padding_idx=9) * 24**0.5 + sinusoids(tokens.positions, 24)
+    kept = (ours != 0) / (1 - p_drop)
+    assert abs(float((ours == 0).float().mean()) - p_drop) < 0.02
+    assert_close(ours, whole * kept)
+    assert_same_gradients([ours], [whole * kept], [weight])
 
 
 def test_attention_dropout_and_the_varlen_kernel_exclude_each_other():

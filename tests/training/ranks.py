@@ -41,7 +41,7 @@ def free_port():
         return free.getsockname()[1]
 
 
-def finish(processes, seconds=120):
+def finish(processes, seconds=60):
     """Wait for all; their exit statuses."""
     end = time.monotonic() + seconds
     for process in processes:

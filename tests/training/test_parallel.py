@@ -3,16 +3,17 @@
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from tests.model.conftest import build
 from tests.training.ranks import FORKS
 from tests.training.test_step import ALONE, RECIPE, batch, steps
+from transduce.training.memory import fitting_micro_batches, too_few
 from transduce.training.parallel import World, distribute
 from transduce.training.step import Learner
 
@@ -47,6 +48,7 @@ def take_steps(rank, folder):
     together = {
         "shared": [world.share(list(range(count)), lambda items: [-item for item in items]) for count in range(6)],
         "any": [world.any(flag) for flag in (False, rank == 1, True)],
+        "micro-batches": micro_batches_where_one_rank_is_short(world, Path(folder)),
         "agrees": [world.agrees(number) for number in (7, rank, -rank)],
         "gradient bytes": [gradient_bytes(bf16, world) for bf16 in (False, True)],
     }
@@ -63,19 +65,23 @@ def reductions(how, parts, world):
     return sum(event.name.startswith("c10d::") and "reduce" in event.name for event in profile.events())
 
 
+def micro_batches_where_one_rank_is_short(world, folder):
+    """Two, if it were not for rank 1."""
+    if world.rank == 1:
+        too_few(folder, world, 2).touch()
+    run = folder / "elsewhere" if world.rank == 0 else folder
+    return fitting_micro_batches(replace(RECIPE, training=replace(RECIPE.training, micro_batches=2)), world, run)
+
+
 def gradient_bytes(bf16, world):
-    """What DDP hands in for the sum over ranks, in a step."""
+    """What is handed in for the sum over ranks, in a step of DDP."""
     learner = Learner(build().float(), RECIPE.training.eps_ls, bf16=bf16)
     root, sent = distribute(learner, learner.model, "ddp", world), []
-
-    def hook(_, bucket):
-        sent.append(bucket.buffer().nbytes)
-        return allreduce_hook(None, bucket)
-
-    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
-    root.register_comm_hook(None, hook)
-    steps([batch([0])], RECIPE, count=1, world=world, learner=root, total=16)
-    return sum(sent) / sum(weight.numel() for weight in learner.parameters())
+    reduce = dist.all_reduce
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_reduce", lambda value, *op: sent.append(value.nbytes) or reduce(value, *op))
+        steps([batch([0])], RECIPE, count=1, world=world, learner=root, total=16)
+    return max(sent) / sum(weight.numel() for weight in learner.parameters())
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +102,7 @@ def test_ranks_share_work_and_agree(ranks):
         assert together["shared"] == [[-item for item in range(count)] for count in range(6)]
         assert together["any"] == [False, True, True]
         assert together["agrees"] == [True, False, False]
+        assert together["micro-batches"] == 4
 
 
 def test_ddp_sends_four_bytes_a_parameter(ranks):

@@ -20,10 +20,11 @@ from tests.training.test_trainer import SMALL, assert_same_run, losses, reached
 from transduce.checkpoint import load_newest
 from transduce.data.phrases import write_phrases
 from transduce.data.prepare import prepare
+from transduce.decoding.translator import Translator
 from transduce.recipe import load_recipe
-from transduce.training import step, trainer
-from transduce.training.metrics import read_metrics
+from transduce.training import step, trainer, validate
 from transduce.training.state import collect
+from transduce.training.step import Learner
 from transduce.training.trainer import Trainer
 
 pytestmark = pytest.mark.ranks
@@ -105,6 +106,59 @@ def poison(numbers, rank):
     step.projected_loss, Trainer._step, Trainer._save = poisoned, counted, tell
 
 
+def no_room(*_):
+    raise torch.OutOfMemoryError("no room")
+
+
+def run_out(passes, rank):
+    """Memory runs out {(on a rank, in its n-th micro-batch): in this pass}."""
+    compute, numbers = Learner._sums, count(1)
+
+    def cramped(self, source, target):
+        where = passes.get((rank, next(numbers)))
+        if where == "forward":
+            no_room()
+        early = self.model.encoder[0].feed_forward.w_1.weight  # when its gradient comes, other weights have theirs
+        early._backward_hooks = None
+        if where == "backward":
+            early.register_hook(no_room)
+        return compute(self, source, target)
+
+    Learner._sums = cramped
+
+
+def run_out_in_the_update(rank):
+    """On rank 1, when gradients have been exchanged."""
+    if rank == 1:
+        step.update = no_room
+
+
+def tell_micro_batches(rank):
+    """How many each step takes."""
+    take = Trainer._step
+
+    def telling(self, micro_batches, *rest):
+        print("micro-batches:", len(micro_batches))
+        return take(self, micro_batches, *rest)
+
+    Trainer._step = telling
+
+
+def signal_in_validation(work, by, rank):
+    """A signal to one rank while it translates or computes a loss; and every rank tells of how much it does."""
+    owner, name = (Translator, "translate") if work == "sentences" else (validate, "_loss")
+    compute = getattr(owner, name)
+
+    def stopped(self, items, *rest):
+        print("begins:", len(items), work)
+        if rank == by:
+            signal.raise_signal(signal.SIGTERM)
+            print("went on")
+        return compute(self, items, *rest)
+
+    setattr(owner, name, stopped)
+
+
 def hide(rank):
     """Rank 1 is on a machine that does not see the run's folder."""
     if rank == 1:
@@ -114,16 +168,11 @@ def hide(rank):
 def assert_close_run(run, other):
     """Up to the rounding of float32."""
     assert dict(losses(run)) == pytest.approx(dict(losses(other)), abs=1e-5)
-    scores = [[record["loss"] for record in validations(path)] for path in (run, other)]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    assert dict(losses(run, "validation")) == pytest.approx(dict(losses(other, "validation")), abs=1e-5)
     for group in ("model", "ema"):
         mine, theirs = (load_newest(path / "checkpoints").tensors(group) for path in (run, other))
         for name, weight in theirs.items():
             assert torch.allclose(mine[name], weight, atol=1e-5), name
-
-
-def validations(run):
-    return [record for record in read_metrics(run).records if record["kind"] == "validation"]
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
@@ -170,6 +219,45 @@ def test_four_ranks_that_go_on_are_bit_identical(runs, tmp_path, sharding):
 def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
     runs.train(tmp_path / "run", 1, change=partial(signal_at, 5, 0, signal.SIGTERM))
     runs.train(tmp_path / "run", 2, sharding)
+    assert_close_run(tmp_path / "run", runs.undisturbed(1))
+
+
+def test_a_signal_during_validation_ends_it_on_all_ranks_and_it_is_done_later(runs, tmp_path):
+    many = "training.validation_sentences=40"  # two portions
+    for work, amount, by in [("sentences", 16, 1), ("batches", 1, 0)]:
+        told = runs.train(tmp_path / "run", 2, "ddp", many, change=partial(signal_in_validation, work, by))
+        assert "saved; the same command goes on from here" in told[0]
+        for text in told:
+            assert text.count("begins:") == text.count(f"begins: {amount} {work}") == 1
+        assert "went on" not in told[by]
+        assert load_newest(tmp_path / "run/checkpoints").step == 6
+    runs.train(tmp_path / "run", 2, "ddp", many)
+    whole = runs.undisturbed(2, "ddp", many)
+    assert_same_run(tmp_path / "run", whole)
+    assert losses(tmp_path / "run", "validation") == losses(whole, "validation")
+
+
+def test_when_one_rank_runs_out_of_memory_all_halve_their_micro_batches(runs, tmp_path):
+    """Rank 1 in the first of two micro-batches of step 3, then rank 0 in the last of four of step 4."""
+    passes = {(1, 5): "forward", (0, 14): "backward"}
+    first, second = runs.train(tmp_path / "run", 2, change=partial(run_out, passes))
+    for parts in (4, 8):
+        assert f"out of memory: each step now takes {parts} micro-batches, with the same gradient" in first
+    assert second == ""
+    assert_close_run(tmp_path / "run", runs.undisturbed(2))
+
+
+@pytest.mark.parametrize(
+    ("sharding", "change"), [("fsdp", partial(run_out, {(1, 5): "forward"})), ("ddp", run_out_in_the_update)]
+)
+def test_a_rank_that_runs_out_of_memory_where_others_wait_for_it_leaves_a_note(runs, tmp_path, sharding, change):
+    log = tmp_path / "log"
+    assert finish(start(runs.command(tmp_path / "run", sharding), log, 2, change), 30) == [2, 2]
+    assert "rank 0 has lost another one" in said(log, 2)[0]
+    assert "rank 1 ran out of memory with 2 micro-batches a step; started again, as torchrun" in said(log, 2)[1]
+    first, _ = runs.train(tmp_path / "run", 2, sharding, change=tell_micro_batches)
+    assert "micro-batches: 4" in first
+    assert "micro-batches: 2" not in first
     assert_close_run(tmp_path / "run", runs.undisturbed(1))
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import signal
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from transduce.bundle import load_bundle
 from transduce.checkpoint import average, checkpoints, load_newest
 from transduce.data.phrases import write_phrases
 from transduce.data.prepare import prepare
+from transduce.decoding.translator import Translator
 from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
+from transduce.training.memory import fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
 from transduce.training.step import Learner
@@ -48,8 +51,8 @@ def whole(made, tmp_path_factory):
     return run
 
 
-def losses(run):
-    return [(step, loss) for step, loss, *_ in read_metrics(run).curve("step", "loss")]
+def losses(run, kind="step"):
+    return [(step, loss) for step, loss, *_ in read_metrics(run).curve(kind, "loss")]
 
 
 def reached(run):
@@ -159,17 +162,26 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
-def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(made, whole, tmp_path, monkeypatch):
-    def endless(*_):
-        signal.raise_signal(signal.SIGTERM)
-        pytest.fail("validation went on")
+def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(made, tmp_path, monkeypatch):
+    recipe, translate = change(made[1], average="best", average_checkpoints=2), Translator.translate
+    train(recipe, made[2], tmp_path / "whole", ALONE)
+    # Of each attempt: that validation gets a signal, in that step. The last one is that of the average.
+    for number, step in [(1, 6), (1, 6), (2, 12), (1, 12), (2, 12)]:
+        validations = count(1)
 
-    monkeypatch.setattr("transduce.training.judge.validate", endless)
-    assert train(made[1], made[2], tmp_path / "run", ALONE).step == 6
+        def stopped(self, texts, number=number, validations=validations):
+            if next(validations) == number:
+                signal.raise_signal(signal.SIGTERM)
+                pytest.fail("validation went on")
+            return translate(self, texts)
+
+        monkeypatch.setattr(Translator, "translate", stopped)
+        assert train(recipe, made[2], tmp_path / "run", ALONE).step == step
+        assert not (tmp_path / "run/finished.json").exists()
     monkeypatch.undo()
-    assert train(made[1], made[2], tmp_path / "run", ALONE).step == 12
-    assert_same_run(tmp_path / "run", whole)
-    assert read_metrics(tmp_path / "run").curve("validation", "bleu") == read_metrics(whole).curve("validation", "bleu")
+    assert train(recipe, made[2], tmp_path / "run", ALONE).step == 12
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert losses(tmp_path / "run", "validation") == losses(tmp_path / "whole", "validation")
 
 
 def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(made, tmp_path, monkeypatch):
@@ -203,6 +215,15 @@ def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(made, t
     for (step_a, a), (step_b, b) in zip(losses(tmp_path / "roomy"), losses(tmp_path / "cramped"), strict=True):
         assert step_a == step_b
         assert a == pytest.approx(b, rel=1e-5)
+
+
+def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(made, tmp_path):
+    recipe = change(made[1], micro_batches=2)
+    too_few(tmp_path, World(0, 2, torch.device("cpu")), 2).touch()
+    assert fitting_micro_batches(recipe, ALONE, tmp_path) == 2
+    for parts in (2, 4):
+        too_few(tmp_path, ALONE, parts).touch()
+        assert fitting_micro_batches(recipe, ALONE, tmp_path) == 2 * parts
 
 
 @pytest.mark.parametrize("settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimiser": "muon"}])

@@ -69,9 +69,17 @@ class Beams:
         """The places of these sentences (n,) taken by the n of `fresh`, begun with the same capacity."""
         return _each(lambda mine, new: mine.index_copy(0, sentences, new), self, fresh)
 
+    def put(self, sentences: Tensor, fresh: Beams) -> None:
+        """`refill` in place, for a captured graph."""
+        _each(lambda mine, new: mine.index_copy_(0, sentences, new), self, fresh)
+
     def assign(self, other: Beams) -> None:
         """Overwrite every tensor in its place, for a captured graph."""
         _each(lambda mine, new: mine.copy_(new), self, other)
+
+    def over(self) -> Beams:
+        """Searches that are done."""
+        return replace(self, live=replace(self.live, score=torch.full_like(self.live.score, NEVER)))
 
 
 def _each(function: Callable[..., Tensor], *values: T) -> T:
@@ -99,13 +107,9 @@ def begin(
     B, K, W = len(limits), config.width, max([capacity, *limits]) + 1
     prefix = torch.full((B, W), -1)
     for row, tokens in enumerate(prefixes):
-        _check_prefix(tokens, limits[row], pad)
+        check_prefix(tokens, limits[row], pad)
         prefix[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-    chance = torch.zeros(B, W, K, dtype=torch.float64)
-    if config.temperature > 0:
-        for row, (seed, limit) in enumerate(zip(seeds or [config.seed] * B, limits, strict=True)):
-            draw = torch.Generator().manual_seed(seed)
-            chance[row, : limit + 1] = torch.rand(limit + 1, K, generator=draw, dtype=torch.float64)
+    chance = draws(seeds or [config.seed] * B, limits, W, config)
     penalties = torch.tensor([((5 + length) / 6) ** config.alpha for length in range(W + 1)])
 
     def nothing(n: int) -> Paths:
@@ -120,7 +124,18 @@ def begin(
     return _each(lambda tensor: tensor.to(device), beams)
 
 
-def _check_prefix(tokens: Sequence[int], limit: int, pad: int) -> None:
+def draws(seeds: Sequence[int], limits: Sequence[int], W: int, config: SearchConfig) -> Tensor:
+    """Uniform numbers (B, W, K) for samples; zeros for a search without."""
+    chance = torch.zeros(len(limits), W, config.width, dtype=torch.float64)
+    if config.temperature > 0:
+        for row, (seed, limit) in enumerate(zip(seeds, limits, strict=True)):
+            draw = torch.Generator().manual_seed(seed)
+            chance[row, : limit + 1] = torch.rand(limit + 1, config.width, generator=draw, dtype=torch.float64)
+    return chance
+
+
+def check_prefix(tokens: Sequence[int], limit: int, pad: int) -> None:
+    """Refuse a forced beginning that cannot be said."""
     if len(tokens) > limit:
         raise InputError(f"a forced prefix has {len(tokens)} tokens, but the output may have {limit}; raise max_extra")
     if not all(EOS < token < pad for token in tokens):

@@ -20,10 +20,8 @@ from torch import Tensor
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.data.batches import up_to
-from transduce.decoding import slots
-from transduce.decoding.hypothesis import Hypothesis
+from transduce.decoding.hypothesis import Hypothesis, Job
 from transduce.decoding.search import Ensemble, ensemble, search, sentence_seed
-from transduce.decoding.slots import Job, Slots
 from transduce.decoding.stepping import Cache, begin, step
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
@@ -82,7 +80,7 @@ class TorchEngine:
         self.models = models
         self.device = torch.device(device)
         self.dtype = models[0].target_embedding.weight.dtype
-        self._slots: dict[tuple[Any, ...], Slots] = {}
+        self._slots: dict[tuple[Any, ...], Any] = {}  # see `slots.search`
 
     @torch.inference_mode()
     def search(
@@ -94,13 +92,16 @@ class TorchEngine:
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """The n best hypotheses of each source, best first."""
-        seeds = [sentence_seed(config.seed, source) for source in sources]
+        draws = config.temperature > 0
         jobs = [
-            Job(i, source, config.limit(len(source)), prefixes[i] if prefixes else (), seeds[i])
+            Job(
+                i, source, config.limit(len(source)), prefixes[i] if prefixes else (),
+                sentence_seed(config.seed, source) if draws else 0,
+            )
             for i, source in enumerate(sources)
-        ]
+        ]  # fmt: skip
         exact = self.dtype == torch.float32
-        alone = exact and config.temperature > 0  # a number drawn between tokens of the tail always decides closely
+        alone = exact and draws  # a number drawn between tokens of the tail always decides closely
         with _evaluating(self.models):
             found = {
                 i: one
@@ -114,7 +115,10 @@ class TorchEngine:
 
     def _search(self, jobs: Sequence[Job], config: SearchConfig) -> Iterator[tuple[int, list[Hypothesis]]]:
         if self.device.type == "cuda" and len(self.models) == 1:
-            yield from slots.search(self.models[0], jobs, config, self._slots)
+            from transduce.decoding import slots  # and with it Triton
+
+            with torch.cuda.device(self.device):
+                yield from slots.search(self.models[0], jobs, config, self._slots)
             return
         shape = self.models[0].config
         source_pad = (shape.source_vocab_size or shape.vocab_size) - 1
@@ -161,9 +165,11 @@ def _evaluating(models: Sequence[Transformer]) -> Iterator[None]:
     """Without dropout, and afterwards as before: a model may be translating in the middle of its training."""
     training = [model.training for model in models]
     for model in models:
-        model.eval()
+        if model.training:
+            model.eval()
     try:
         yield
     finally:
         for model, before in zip(models, training, strict=True):
-            model.train(before)
+            if before:
+                model.train()

@@ -1,9 +1,21 @@
-"""What a search finds: one translation as token ids, with the model's opinion of it."""
+"""What a search is asked and what it finds: one translation as token ids, with the model's opinion of it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Job:
+    """One sentence to search."""
+
+    index: int
+    source: Sequence[int]
+    limit: int
+    prefix: Sequence[int] = ()
+    seed: int = 0  # of its samples
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def search(
         beams, rows, tokens = advance(beams, log_probs, config)
         alive = beams.alive()
         if not alive.all():  # finished sentences leave the batch
-            for sentence, hypotheses in zip(sentences[~alive].tolist(), results(beams.select(~alive)), strict=True):
+            for sentence, hypotheses in zip(sentences[~alive].tolist(), results(beams, ~alive), strict=True):
                 found[sentence] = hypotheses
             beams, sentences = beams.select(alive), sentences[alive]
             rows, tokens = (values.view(-1, config.width)[alive].flatten() for values in (rows, tokens))
@@ -113,19 +113,21 @@ def _greedy(
     return found
 
 
-def results(beams: Beams) -> list[list[Hypothesis]]:
-    """What each finished search has found, best first."""
-    found = []
-    ended = beams.ended
-    for scores, paths, log_probs, margin in zip(
-        ended.score.tolist(), ended.tokens.tolist(), ended.log_probs.tolist(), beams.margin.tolist(), strict=True
-    ):
+def results(beams: Beams, sentences: Tensor | slice = slice(None)) -> list[list[Hypothesis]]:
+    """What the finished searches of these sentences have found, best first."""
+    ended, found = beams.ended, []
+    paths, values = (each[sentences].cpu().numpy() for each in (ended.tokens, ended.log_probs))  # (B, n_best, W)
+    lengths = (paths == EOS).argmax(-1)
+    longest = int(lengths.max(initial=0)) + 1
+    for scores, *rest, margin in zip(
+        ended.score[sentences].tolist(), lengths.tolist(), paths[..., :longest].tolist(),
+        values[..., :longest].tolist(), beams.margin[sentences].tolist(), strict=True,
+    ):  # fmt: skip
         _check(scores[0])
-        lengths = [path.index(EOS) + 1 for path in paths]
         found.append(
             [
-                Hypothesis(path[: length - 1], score, math.fsum(values[:length]), values[:length], margin)
-                for score, path, values, length in zip(scores, paths, log_probs, lengths, strict=True)
+                Hypothesis(path[:length], score, math.fsum(each[: length + 1]), each[: length + 1], margin)
+                for score, length, path, each in zip(scores, *rest, strict=True)
                 if score > NEVER
             ]
         )

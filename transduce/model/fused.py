@@ -1,7 +1,7 @@
-"""What stands between the products of a layer, in one pass over memory each way, in Triton.
+"""What stands between the products of a model, in one pass over memory each way, in Triton.
 
-`ResidualNorm` is LayerNorm(x + Dropout(output)), §3.1 and §5.4: which values are dropped is a hash of (seed, place),
-computed again in the backward pass and never stored. `LinearRelu` is max(0, xW + b), §3.3.
+`ResidualNorm` is LayerNorm(x + Dropout(output)), §3.1 and §5.4, and `Embedded` Dropout(embedding + position), §3.4 and
+§3.5. Which values are dropped is a hash of (seed, place), computed again in the backward pass and never stored.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from transduce.model.products import sum_rows
 
 ROWS = 4  # rows of one program at a time
 PROGRAMS = 528  # of the backward pass, each of which sums the gradients of weight and bias over its share of rows
@@ -29,7 +31,7 @@ def _kept(seed, offsets, P_DROP: tl.constexpr):
 
 
 @triton.jit
-def _forward(
+def _residual_norm(
     x, output, weight, bias, seed, total, y, means, scales, count,
     P_DROP: tl.constexpr, EPS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -54,9 +56,9 @@ def _forward(
 
 
 @triton.jit
-def _backward(
-    dy, total, weight, seed, means, scales, dx, d_output, d_weights, d_biases, count,
-    P_DROP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+def _residual_norm_backward(
+    dy, d_again, total, weight, seed, means, scales, dx, d_output, partial, count,
+    TWICE: tl.constexpr, P_DROP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, WIDTH)
     gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
@@ -70,6 +72,8 @@ def _backward(
         scale = tl.load(scales + rows, mask=rows < count, other=0.0)
         sums = tl.load(total + places, mask=inside, other=0.0).to(tl.float32)
         gradient = tl.load(dy + places, mask=inside, other=0.0).to(tl.float32)
+        if TWICE:
+            gradient += tl.load(d_again + places, mask=inside, other=0.0).to(tl.float32)
         normed = tl.where(inside, (sums - mean[:, None]) * scale[:, None], 0.0)
         d_gain += gradient * normed
         d_shift += gradient
@@ -81,85 +85,108 @@ def _backward(
         if P_DROP > 0:
             d_added = tl.where(_kept(tl.load(seed), places, P_DROP), d_sums / (1 - P_DROP), 0.0)
             tl.store(d_output + places, d_added.to(d_output.dtype.element_ty), mask=inside)
-    tl.store(d_weights + tl.program_id(0) * D + columns, tl.sum(d_gain, 0), mask=columns < D)
-    tl.store(d_biases + tl.program_id(0) * D + columns, tl.sum(d_shift, 0), mask=columns < D)
+    mine = partial + tl.program_id(0) * D + columns
+    tl.store(mine, tl.sum(d_gain, 0), mask=columns < D)
+    tl.store(mine + tl.num_programs(0) * D, tl.sum(d_shift, 0), mask=columns < D)
 
 
 class ResidualNorm(torch.autograd.Function):
-    """(B, T, d_model) twice, with the norm's weight and bias -> (B, T, d_model)."""
+    """(B, T, d_model) twice, with the norm's weight and bias -> (B, T, d_model), and the same again.
+
+    Two uses of one result have two gradients: they are added where they are read, not in a pass of their own.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, output: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, p_drop: float, eps: float
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         D = x.size(-1)
         count = x.numel() // D
         x, output = x.contiguous(), output.contiguous()
         total, y = torch.empty_like(x), torch.empty_like(x)
         means = torch.empty(count, device=x.device, dtype=torch.float32)
         scales = torch.empty_like(means)
-        _forward[(-(-count // ROWS),)](
+        _residual_norm[(-(-count // ROWS),)](
             x, output, weight, bias, seed, total, y, means, scales, count,
             P_DROP=p_drop, EPS=eps, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
         )  # fmt: skip
         ctx.save_for_backward(total, weight, seed, means, scales)
         ctx.p_drop = p_drop
-        return y
+        ctx.set_materialize_grads(False)
+        return y, y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         total, weight, seed, means, scales = ctx.saved_tensors
         D = total.size(-1)
-        dy = dy.contiguous()
+        used = [gradient.contiguous() for gradient in gradients if gradient is not None]
         dx = torch.empty_like(total)
         d_output = torch.empty_like(total) if ctx.p_drop > 0 else dx
         programs = min(PROGRAMS, -(-means.numel() // ROWS))
-        d_weights = torch.empty(programs, D, device=dx.device, dtype=torch.float32)
-        d_biases = torch.empty_like(d_weights)
-        _backward[(programs,)](
-            dy, total, weight, seed, means, scales, dx, d_output, d_weights, d_biases, means.numel(),
-            P_DROP=ctx.p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
+        partial = torch.empty(2, programs, D, device=dx.device, dtype=torch.float32)
+        _residual_norm_backward[(programs,)](
+            used[0], used[-1], total, weight, seed, means, scales, dx, d_output, partial, means.numel(),
+            TWICE=len(used) == 2, P_DROP=ctx.p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
         )  # fmt: skip
-        d_weight, d_bias = d_weights.sum(0).to(weight.dtype), d_biases.sum(0).to(weight.dtype)
+        d_weight, d_bias = sum_rows(partial, weight.dtype)
         return dx, d_output, d_weight, d_bias, None, None, None
 
 
 @triton.jit
-def _relu_backward(dy, y, dz, d_biases, count, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """The gradient before the ReLU, and its sums over this program's rows for the bias."""
-    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    sums = tl.zeros((ROWS, WIDTH), tl.float32)
-    for start in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
-        rows = start + tl.arange(0, ROWS)
-        inside = (rows < count)[:, None] & (columns < D)[None, :]
-        places = rows[:, None] * D + columns[None, :]
-        gradient = tl.load(dy + places, mask=inside, other=0.0)
-        passed = tl.where(tl.load(y + places, mask=inside, other=0.0) > 0, gradient, 0.0)
-        tl.store(dz + places, passed, mask=inside)
-        sums += passed.to(tl.float32)
-    tl.store(d_biases + tl.program_id(0) * D + columns, tl.sum(sums, 0), mask=columns < D)
+def _embed(
+    weight, ids, positions, seed, y, count, SCALE: tl.constexpr, P_DROP: tl.constexpr,
+    D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, WIDTH)
+    inside = (rows < count)[:, None] & (columns < D)[None, :]
+    places = rows[:, None] * D + columns[None, :]
+    token = tl.load(ids + rows, mask=rows < count, other=0).to(tl.int64)
+    value = tl.load(weight + token[:, None] * D + columns[None, :], mask=inside, other=0.0).to(tl.float32) * SCALE
+    value = value.to(y.dtype.element_ty).to(tl.float32)  # rounded where the plain formula rounds
+    position = tl.load(positions + rows, mask=rows < count, other=0).to(tl.float32)
+    angle = position[:, None] * tl.exp2((columns // 2 * 2).to(tl.float32) * (-13.287712379549449 / D))[None, :]
+    sinusoid = tl.where((columns % 2 == 0)[None, :], tl.sin(angle), tl.cos(angle))  # 13.29 is log2 of 10,000
+    value += sinusoid.to(y.dtype.element_ty).to(tl.float32)
+    if P_DROP > 0:
+        value = tl.where(_kept(tl.load(seed), places, P_DROP), value / (1 - P_DROP), 0.0)
+    tl.store(y + places, value.to(y.dtype.element_ty), mask=inside)
 
 
-class LinearRelu(torch.autograd.Function):
-    """(B, T, d_model), W (d_ff, d_model), b (d_ff) -> (B, T, d_ff)."""
+@triton.jit
+def _embed_backward(dy, seed, d_value, count, SCALE: tl.constexpr, P_DROP: tl.constexpr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    gradient = tl.load(dy + places, mask=places < count, other=0.0).to(tl.float32) * SCALE
+    if P_DROP > 0:
+        gradient = tl.where(_kept(tl.load(seed), places, P_DROP), gradient / (1 - P_DROP), 0.0)
+    tl.store(d_value + places, gradient.to(d_value.dtype.element_ty), mask=places < count)
+
+
+class Embedded(torch.autograd.Function):
+    """The matrix (V, d_model), ids and positions (B, T) -> Dropout(scale * embedding + sinusoid), (B, T, d_model)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        flat = x.flatten(0, -2)
-        # The product, the bias and the ReLU in one kernel of the vendor's library.
-        y = torch._addmm_activation(bias, flat, weight.t())
-        ctx.save_for_backward(flat, weight, y)
-        return y.view(*x.shape[:-1], -1)
+    def forward(
+        ctx: Any, weight: Tensor, ids: Tensor, positions: Tensor, seed: Tensor, scale: float, p_drop: float
+    ) -> Tensor:
+        ids, D = ids.contiguous(), weight.size(1)
+        y = weight.new_empty(*ids.shape, D)
+        _embed[(-(-ids.numel() // ROWS),)](
+            weight, ids, positions.contiguous(), seed, y, ids.numel(),
+            SCALE=scale, P_DROP=p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
+        )  # fmt: skip
+        ctx.save_for_backward(ids, seed)
+        ctx.shape, ctx.scale, ctx.p_drop = weight.shape, scale, p_drop
+        return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, weight, y = ctx.saved_tensors
-        flat = dy.contiguous().view_as(y)
-        dz = torch.empty_like(y)
-        programs = min(PROGRAMS // 4, -(-y.size(0) // ROWS))
-        d_biases = torch.empty(programs, y.size(1), device=y.device, dtype=torch.float32)
-        width = min(512, triton.next_power_of_2(y.size(1)))
-        _relu_backward[(programs, -(-y.size(1) // width))](
-            flat, y, dz, d_biases, y.size(0), D=y.size(1), WIDTH=width, ROWS=ROWS
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        ids, seed = ctx.saved_tensors
+        dy, (V, _) = dy.contiguous(), ctx.shape
+        d_value = torch.empty_like(dy)
+        _embed_backward[(-(-dy.numel() // 4096),)](
+            dy, seed, d_value, dy.numel(), SCALE=ctx.scale, P_DROP=ctx.p_drop, BLOCK=4096
         )
-        return (dz @ weight).view(*dy.shape[:-1], -1), dz.t() @ x, d_biases.sum(0).to(weight.dtype)
+        # Padding, the last id, is always the zero vector: it has no gradient.
+        d_weight = torch.ops.aten.embedding_dense_backward(d_value, ids, V, V - 1, False)
+        return d_weight, None, None, None, None, None

@@ -6,7 +6,7 @@ written-out   the oracle itself: every score in memory
 sdpa          torch's scaled_dot_product_attention with a boolean mask: the CPU, single steps, attention dropout
 varlen        `varlen.VarlenAttention`, in Triton: on CUDA, tiles of queries that meet only keys of their sentences
 
-The residual connection and the feed-forward network's first product have fused forms on CUDA too.
+Embeddings, products and the residual connection have fused forms on CUDA too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from torch import Tensor, nn
 from transduce.config import Kernel, ModelConfig
 from transduce.model.attention import attention
 from transduce.model.dropout import dropout
+from transduce.model.embedding import Embedding
+from transduce.model.positions import Positions
+from transduce.model.tiles import Tiles
+from transduce.model.tokens import Tokens
 
 
 @dataclass(frozen=True)
 class Places:
-    """Which sentence each token is in and where it stands there, each (B, T)."""
+    """Which sentence each token is in and where it stands there, (B, T); and tiles, if they were made before."""
 
     segments: Tensor
     positions: Tensor
+    tiles: Tiles | None = None
 
 
 class Mask(Protocol):
@@ -81,17 +86,33 @@ def residual_norm(x: Tensor, output: Tensor, norm: nn.Module, p_drop: float) -> 
     if x.is_cuda and isinstance(norm, nn.LayerNorm):
         from transduce.model.fused import ResidualNorm
 
-        seed = torch.randint(2**62, (), device=x.device) if p_drop > 0 else x.new_zeros((), dtype=torch.long)
-        fused: Tensor = ResidualNorm.apply(x, output, norm.weight, norm.bias, seed, p_drop, norm.eps)
-        return fused
+        # The next layer reads the result and the next residual connection reads it again: see ResidualNorm.
+        x = getattr(x, "again", x)
+        y, y.again = ResidualNorm.apply(x, output, norm.weight, norm.bias, _seed(x.device, p_drop), p_drop, norm.eps)
+        return y  # type: ignore[no-any-return]
     return norm(x + dropout(output, p_drop))  # type: ignore[no-any-return]
 
 
-def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
-    """max(0, xW + b), the first half of §3.3:  (B, T, d_model) -> (B, T, d_ff)."""
-    if x.is_cuda and x.dtype == torch.bfloat16:
-        from transduce.model.fused import LinearRelu
+def embed(tokens: Tokens, embedding: Embedding, positions: Positions, p_drop: float) -> Tensor:
+    """Dropout(embedding + position), §3.4 and §3.5:  (B, T) -> (B, T, d_model)."""
+    if tokens.ids.is_cuda and positions.kind == "sinusoidal":
+        from transduce.model.fused import Embedded
 
-        fused: Tensor = LinearRelu.apply(x, linear.weight, linear.bias)
+        seed = _seed(tokens.ids.device, p_drop)
+        fused: Tensor = Embedded.apply(embedding.weight, tokens.ids, tokens.positions, seed, embedding.scale, p_drop)
         return fused
-    return F.relu(linear(x))
+    return dropout(positions(embedding(tokens.ids), tokens.positions), p_drop)
+
+
+def _seed(device: torch.device, p_drop: float) -> Tensor:
+    return torch.randint(2**62, (), device=device) if p_drop > 0 else torch.empty((), device=device, dtype=torch.long)
+
+
+def product(x: Tensor, *linears: nn.Linear, relu: bool = False) -> list[Tensor]:
+    """What each layer makes of x; with `relu` max(0, xW + b), as in §3.3:  (B, T, d_in) -> (B, T, d_out) each."""
+    weights, bias = [linear.weight for linear in linears], linears[0].bias
+    if x.is_cuda and (bias is None or len(weights) == 1) and (bias is not None or not relu):
+        from transduce.model.products import Product
+
+        return list(Product.apply(x, bias, relu, *weights))
+    return [F.relu(linear(x)) if relu else linear(x) for linear in linears]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
-from transduce.model.kernels import Mask
+from transduce.model.kernels import Mask, product
 from transduce.model.positions import Rotation, rotate
 
 
@@ -44,7 +43,7 @@ class MultiHeadAttention(nn.Module):
 
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
         """(B, Q, d_model) -> (B, h, Q, d_k)."""
-        return rotate(self._heads(self.w_q(x)), rotation)
+        return rotate(self._together(x, self.w_q)[0], rotation)
 
     def keys_values(self, x: Tensor, rotation: Rotation | None = None) -> KeyValues:
         """What may be attended to, projected once:  (B, K, d_model) -> (B, h, K, d_k), (B, h, K, d_v)."""
@@ -60,14 +59,10 @@ class MultiHeadAttention(nn.Module):
         """Attend and join the heads:  (B, h, Q, d_k) -> (B, Q, d_model)."""
         p_drop = self.p_drop if self.training else 0.0
         heads = mask.attend(q, keys_values.k, keys_values.v, p_drop)  # (B, h, Q, d_v)
-        return self.w_o(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, Q, d_model)
+        return product(heads.transpose(1, 2).flatten(2), self.w_o)[0]  # (B, Q, d_model)
 
     def _together(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Several projections of x. On a GPU as one product: narrow ones leave it half idle."""
-        if not x.is_cuda or self.w_q.bias is not None:
-            return [self._heads(projection(x)) for projection in projections]
-        joined = F.linear(x, torch.cat([projection.weight for projection in projections]))
-        return [self._heads(part) for part in joined.split([p.out_features for p in projections], dim=-1)]
+        return [self._heads(part) for part in product(x, *projections)]
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.h, -1).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)

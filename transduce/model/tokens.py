@@ -7,13 +7,14 @@ row, run through the same code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from transduce.errors import InputError
+from transduce.model.tiles import Tiles, tile
 
 PADDING_SEGMENT = 2**31 - 1  # the largest, so that segments ascend along a row
 
@@ -25,11 +26,12 @@ class Tokens:
     ids: Tensor
     positions: Tensor
     segments: Tensor
+    tiles: Tiles | None = None  # made with those of the other side, or None: then the kernel that needs them makes them
 
     @staticmethod
     def padded(sentences: Sequence[Sequence[int]], pad: int) -> Tokens:
         """One sentence per row, padded at the end to the longest."""
-        _refuse_empty(sentences)
+        refuse_empty(sentences)
         width = max(map(len, sentences))
         return _stack([_row([sentence], width, pad) for sentence in sentences])
 
@@ -37,7 +39,7 @@ class Tokens:
     def packed(rows: Sequence[Sequence[Sequence[int]]], pad: int, width: int | None = None) -> Tokens:
         """Several sentences per row, one after the other, padded at the end to `width` (or to the longest row)."""
         for row in rows:
-            _refuse_empty(row)
+            refuse_empty(row)
         width = width or max(sum(map(len, row)) for row in rows)
         return _stack([_row(row, width, pad) for row in rows])
 
@@ -45,18 +47,35 @@ class Tokens:
         """The decoder's input: each sentence one place later, from the zero vector that `pad` embeds to."""
         before = torch.full_like(self.ids, pad)
         before[:, 1:] = self.ids[:, :-1]
-        return Tokens(before.masked_fill(self.positions == 0, pad), self.positions, self.segments)
+        return replace(self, ids=before.masked_fill(self.positions == 0, pad))
 
     def to(self, device: torch.device | str) -> Tokens:
         """The same tokens on a device."""
-        return Tokens(self.ids.to(device), self.positions.to(device), self.segments.to(device))
+        return self.each(lambda tensor: tensor.to(device))
+
+    def tensors(self) -> list[Tensor]:
+        """All that they are made of."""
+        tiles = [self.tiles.intervals, self.tiles.counts] if self.tiles else []
+        return [self.ids, self.positions, self.segments, *tiles]
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> Tokens:
+        """The same tokens, each tensor as the function makes it."""
+        ids, positions, segments, *tiles = map(function, self.tensors())
+        return Tokens(ids, positions, segments, Tiles(*tiles) if tiles else None)
 
     def __getitem__(self, place: slice) -> Tokens:
         """The columns of a slice, for decoding in chunks."""
         return Tokens(self.ids[:, place], self.positions[:, place], self.segments[:, place])
 
 
-def _refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
+def tiled(source: Tokens, target: Tokens) -> tuple[Tokens, Tokens]:
+    """Both sides with tiles for every attention inside and between them."""
+    ours, theirs = tile(target.segments, source.segments)
+    return replace(source, tiles=theirs), replace(target, tiles=ours)
+
+
+def refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
+    """A sequence has at least one token."""
     if not sentences or not all(map(len, sentences)):
         raise InputError("found an empty sequence; expected at least one token (the end of the sentence)")
 
@@ -72,4 +91,5 @@ def _row(sentences: Sequence[Sequence[int]], width: int, pad: int) -> tuple[list
 
 
 def _stack(rows: list[tuple[list[int], list[int], list[int]]]) -> Tokens:
-    return Tokens(*(torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True)))
+    ids, positions, segments = (torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True))
+    return Tokens(ids, positions, segments)

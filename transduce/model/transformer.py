@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from transduce.config import ModelConfig
 from transduce.errors import InputError
-from transduce.model.dropout import Dropout
 from transduce.model.embedding import Embedding
-from transduce.model.kernels import Places, build_mask, choose
+from transduce.model.kernels import Places, build_mask, choose, embed
 from transduce.model.layers import DecoderLayer, EncoderLayer, LayerCache
 from transduce.model.norm import build_norm
 from transduce.model.positions import Positions
@@ -65,7 +64,6 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.empty(V)) if config.output_bias else None
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
-        self.dropout = Dropout(config.p_drop)  # §5.4: on the sums of embeddings and positions
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         # Post-norm layers end in a norm; pre-norm stacks need one at their end.
@@ -103,10 +101,10 @@ class Transformer(nn.Module):
         """Read the source:  (B, S) -> the state from which decoding starts."""
         embedding = self.source_embedding or self.target_embedding
         self._check(source, "source_vocab_size" if self.config.source_vocab_size else "vocab_size")
-        places = Places(source.segments, source.positions)
+        places = Places(source.segments, source.positions, source.tiles)
         mask = build_mask(choose(self.config, source.ids), places, places, causal=False, r=self.config.r)
         rotation = self.source_positions.rotation(source.positions)
-        x = self.dropout(self.source_positions(embedding(source.ids), source.positions))
+        x = embed(source, embedding, self.source_positions, self._p_drop)
         for layer in self.encoder:
             x = layer(x, mask, rotation)
         return State(self.encoder_norm(x), places)
@@ -119,19 +117,24 @@ class Transformer(nn.Module):
     def decode_hidden(self, target: Tokens, state: State) -> tuple[Tensor, State]:
         """`decode` without the last product: (B, T, d_model), for a loss that never writes all logits."""
         self._check(target, "vocab_size")
-        places = Places(target.segments, target.positions)
+        places = Places(target.segments, target.positions, target.tiles)
         keys = places if state.places is None else _join(state.places, places)
         kernel = choose(self.config, target.ids, ascending=state.places is None)
         target_mask = build_mask(kernel, places, keys, causal=True, r=self.config.r)
         memory_mask = build_mask(choose(self.config, target.ids), places, state.memory_places, causal=False)
         rotation = self.target_positions.rotation(target.positions)
-        x = self.dropout(self.target_positions(self.target_embedding(target.ids), target.positions))
+        x = embed(target, self.target_embedding, self.target_positions, self._p_drop)
         caches = []
         for index, layer in enumerate(self.decoder):
             cache = state.layers[index] if state.layers else None
             x, cache = layer(x, state.memory, cache, target_mask, memory_mask, rotation)
             caches.append(cache)
         return self.decoder_norm(x), replace(state, places=keys, layers=tuple(caches))
+
+    @property
+    def _p_drop(self) -> float:
+        """§5.4: of the sums of embeddings and positions."""
+        return self.config.p_drop if self.training else 0.0
 
     @property
     def output_weight(self) -> Tensor:

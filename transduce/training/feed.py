@@ -8,14 +8,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import Batch
 from transduce.data.plan import Plan
-from transduce.model import Tokens
+from transduce.model import Tokens, tiled
 from transduce.training.parallel import World
 from transduce.training.step import MicroBatch
 
@@ -84,11 +82,15 @@ class Feed:
 
 
 def to_tokens(batch: Batch, device: torch.device) -> MicroBatch:
-    """A batch of arrays as tensors on a device."""
+    """A batch of arrays as tensors on a device, for a GPU with the tiles of its attention."""
+    given = torch.from_numpy
+    source = Tokens(given(batch.source), given(batch.source_positions), given(batch.source_segments))
+    target = Tokens(given(batch.target), given(batch.target_positions), given(batch.target_segments))
+    if device.type != "cuda":
+        return source, target
 
-    def send(array: NDArray[np.int32]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    def send(tensor: Tensor) -> Tensor:
+        return tensor.pin_memory().to(device, non_blocking=True)
 
-    source = Tokens(send(batch.source), send(batch.source_positions), send(batch.source_segments))
-    return source, Tokens(send(batch.target), send(batch.target_positions), send(batch.target_segments))
+    source, target = tiled(source, target)
+    return source.each(send), target.each(send)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transduce.config import Recipe
-from transduce.model import Tokens
 from transduce.training.optimiser import set_learning_rate
 from transduce.training.schedule import learning_rate
 from transduce.training.step import MicroBatch, StepResult, accumulate, dropout_seed, update
@@ -33,13 +32,14 @@ class GraphedStep:
         if [batch[0].ids.shape + batch[1].ids.shape for batch in micro_batches] != [
             batch[0].ids.shape + batch[1].ids.shape for batch in self._inputs
         ]:
-            self._inputs = [(_like(source), _like(target)) for source, target in micro_batches]
+            self._inputs = [
+                (source.each(torch.empty_like), target.each(torch.empty_like)) for source, target in micro_batches
+            ]
             self._graph, self._calls = None, 0
         for mine, given in zip(self._inputs, micro_batches, strict=True):
             for side, other in zip(mine, given, strict=True):
-                side.ids.copy_(other.ids, non_blocking=True)
-                side.positions.copy_(other.positions, non_blocking=True)
-                side.segments.copy_(other.segments, non_blocking=True)
+                for kept, new in zip(side.tensors(), other.tensors(), strict=True):
+                    kept.copy_(new, non_blocking=True)
         self._scale.fill_(1 / target_tokens)
         set_learning_rate(self._optimisers, learning_rate(self._recipe, step))
         torch.manual_seed(dropout_seed(self._recipe.training.seed, step, 0))
@@ -64,7 +64,3 @@ class GraphedStep:
         sums, norm = accumulate(self._learner, self._inputs, self._scale)
         update(self._learner, self._optimisers, norm, self._recipe.training.clip_norm)
         return sums, norm
-
-
-def _like(tokens: Tokens) -> Tokens:
-    return Tokens(*(torch.empty_like(t) for t in (tokens.ids, tokens.positions, tokens.segments)))

@@ -18,6 +18,7 @@ from transduce.training.hardware import hardware
 from transduce.training.parallel import World
 from transduce.training.progress import Progress
 from transduce.training.run import Standing
+from transduce.training.signals import Interrupted, Signals
 from transduce.training.validate import Validation, validate
 
 Weights = dict[str, Tensor]
@@ -41,17 +42,18 @@ class Judge:
     world: World
     standing: Standing
     progress: Progress
+    signals: Signals
 
     def score(self, weights: Weights, world: World | None = None) -> Validation | None:
         """Validate weights, and leave no traces but in the records; None where there is nothing to validate on.
 
-        The ranks of that world, by default all, share the work, and each has the result.
+        The ranks of that world, by default all, share the work, and each has the result. A signal ends it on all.
         """
         if self.store.validation.pairs == 0:
             return None
         model = Transformer(self.recipe.model).to(self.world.device)
         model.load_state_dict(weights)
-        result = validate(model, self.store, self.recipe, world or self.world)
+        result = validate(model, self.store, self.recipe, world or self.world, self.signals)
         self.progress.validation(
             self.standing.step, loss=result.loss, perplexity=result.perplexity, bleu=result.bleu, chrf=result.chrf,
             samples=result.samples,
@@ -66,15 +68,17 @@ class Judge:
     def decide(self, result: Validation | None, weights: Weights) -> Ending | None:
         """Keep the weights as the last bundle, and as the best if they are; a reason to stop, or None."""
         training, standing = self.recipe.training, self.standing
-        standing.validated, standing.score = standing.step, None
+        standing.validated = standing.step
         self._save_bundle("last", result, weights)
         if result is None:
             return None
-        standing.score = result.value(result.judged_by)
-        better = standing.score > standing.best
+        score = result.value(result.judged_by)
+        if math.isfinite(score):
+            standing.scores[str(standing.step)] = score
+        better = score > standing.best
         standing.stale = 0 if better else standing.stale + 1
         if better:
-            standing.best, standing.best_step = standing.score, standing.step
+            standing.best, standing.best_step = score, standing.step
             self._save_bundle("best", result, weights)
         if training.goal and result.value(training.goal[0]) >= _signed(*training.goal):
             return Ending(True, f"reached {training.until} at step {standing.step:,}")
@@ -89,23 +93,31 @@ class Judge:
         folder, n = self.run / "checkpoints", self.recipe.training.average_checkpoints
         if self.recipe.training.average == "last":
             return checkpoints(folder)[-n:]
-        return best_checkpoints(folder, n, lambda progress: progress.get("score"))
+        # A checkpoint does not know its score if a signal put its validation off.
+        return best_checkpoints(folder, n, lambda progress: self.standing.scores.get(str(progress["step"])))
 
-    def finish(self) -> None:
-        """The average of checkpoints becomes the last bundle, and the best unless an earlier one was better."""
+    def finish(self, ending: Ending) -> Ending:
+        """The average of checkpoints becomes the last bundle, and the best unless an earlier one was better.
+
+        A signal puts that off, and with it the end of the run.
+        """
         paths = self.averaged()
         if len(paths) < 2 or not self.world.speaks:
-            return
+            return ending
         self.progress.event(
             self.standing.step, "validating",
             f"the average of the {self.recipe.training.average} {len(paths)} checkpoints",
         )  # fmt: skip
         weights = average(paths)
         alone = World(0, 1, self.world.device)  # the other ranks have left
-        result = self.score({name: weight.to(alone.device) for name, weight in weights.items()}, alone)
+        try:
+            result = self.score({name: weight.to(alone.device) for name, weight in weights.items()}, alone)
+        except Interrupted:
+            return Ending(False, f"{self.signals.seen[0]}: all steps are saved; the same command finishes the run")
         self._save_bundle("last", result, weights)
         if result is not None and result.value(result.judged_by) >= self.standing.best:
             self._save_bundle("best", result, weights)
+        return ending
 
     def _save_bundle(self, name: str, result: Validation | None, weights: Weights) -> None:
         if not self.world.speaks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,20 @@ from transduce.model import Transformer
 from transduce.training.parallel import World
 
 
-def fitting_micro_batches(recipe: Recipe, world: World) -> int:
+def fitting_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
+    """The recipe's number, or as many as should fit; more where that was too few. All ranks have the same."""
+    parts = recipe.training.micro_batches or _estimate(recipe, world)
+    while too_few(run, world, parts).exists():
+        parts *= 2
+    return world.most(parts)
+
+
+def too_few(run: Path, world: World, parts: int) -> Path:
+    """A file that says: on so many ranks a step of so many micro-batches ran out of memory."""
+    return run / f"out-of-memory-{world.size}-ranks-{parts}-micro-batches"
+
+
+def _estimate(recipe: Recipe, world: World) -> int:
     """Micro-batches whose memory, by estimate, the device has free."""
     if world.device.type != "cuda":
         return 1

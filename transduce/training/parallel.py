@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -45,16 +45,17 @@ class World:
             dist.all_reduce(value)
         return value
 
+    def most(self, number: int) -> int:
+        """The largest of the numbers that ranks have."""
+        return _most(number) if self.size > 1 else number
+
     def agrees(self, number: int) -> bool:
         """Whether every rank has this number."""
-        most = torch.tensor([number, -number])  # and least; on the CPU: no device is waited for
-        if self.size > 1:
-            dist.all_reduce(most, dist.ReduceOp.MAX)
-        return int(most[0]) == -int(most[1])
+        return self.most(number) == -self.most(-number)
 
     def any(self, flag: bool) -> bool:
         """Whether it is so on any rank."""
-        return bool(self.total(torch.tensor(float(flag))) > 0)
+        return self.most(flag) > 0
 
     def share(self, items: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
         """Work done on a list, a part of it by each rank; every rank has all results, in order."""
@@ -106,7 +107,7 @@ def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World,
         return root
     if how == "ddp":
         devices = [world.device.index] if world.device.type == "cuda" else None
-        return DistributedDataParallel(root, devices, gradient_as_bucket_view=True)
+        return DistributedDataParallel(root, devices)
     # Of the keys and values that a decoder layer returns (for a search; views of one product) nothing is made here.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     # Shards are float32 masters; what is gathered for computation may be bf16, what is reduced is float32 again.
@@ -117,22 +118,41 @@ def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World,
     return root
 
 
-def settle(root: nn.Module, *inputs: Any) -> None:
-    """Before the first step of any attempt: a backward pass that does not count.
-
-    DDP lays out its buckets anew after the first one, and the last bits of a sum over more than two ranks depend on
-    where in a bucket it stands. So every step finds the same layout, and a resumed run is bit-identical.
-    """
-    if isinstance(root, DistributedDataParallel):
-        root(*inputs)[0].backward()
-        root.zero_grad()
+class OutOfMemory(torch.OutOfMemoryError):
+    """A rank has no memory for its part of a step. All ranks raise it, and none has exchanged or changed anything."""
 
 
 @contextmanager
 def gradients_shared(root: nn.Module, now: bool) -> Iterator[None]:
-    """Ranks exchange gradients in this backward pass, or, while micro-batches accumulate, not yet."""
-    if isinstance(root, FSDPModule):
-        root.set_requires_gradient_sync(now)
-    silent = isinstance(root, DistributedDataParallel) and not now
-    with root.no_sync() if silent else nullcontext():  # type: ignore[operator]
+    """Ranks exchange the gradients of this backward pass, or, while micro-batches accumulate, not yet.
+
+    DDP by itself would exchange inside the pass, where a rank that runs out of memory leaves the others waiting. So
+    its ranks compute alone and exchange all at once, when they know that every one is through. (In bf16 gradients
+    leave the pass together anyway.) The order never changes, and with it the last bits of a sum: a resumed run is
+    bit-identical.
+    """
+    if not isinstance(root, DistributedDataParallel):
+        if isinstance(root, FSDPModule):
+            root.set_requires_gradient_sync(now)
         yield
+        return
+    failed, gradients, flat = False, [], torch.empty(0)
+    try:
+        with root.no_sync():
+            yield
+        if now:
+            gradients = [weight.grad for weight in root.parameters() if weight.grad is not None]
+            flat = nn.utils.parameters_to_vector(gradients)
+    except torch.OutOfMemoryError:
+        failed = True
+    if (now or failed) and _most(failed):
+        raise OutOfMemory
+    if now:
+        dist.all_reduce(flat)
+        nn.utils.vector_to_parameters(flat.div_(dist.get_world_size()), gradients)
+
+
+def _most(number: int) -> int:
+    value = torch.tensor(int(number))  # on the CPU: no device is waited for
+    dist.all_reduce(value, dist.ReduceOp.MAX)
+    return int(value)

@@ -38,7 +38,7 @@ class Standing:
     best_step: int = 0
     stale: int = 0  # validations since then
     validated: int = 0  # the step of the last validation
-    score: float | None = None  # its score; a checkpoint of another step has none
+    scores: dict[str, float] = field(default_factory=dict)  # of all validations, by step
     ended: str = ""  # why the scores end the run, if they do
     skipped: int = 0  # steps that were not finite, in all
     skipped_in_a_row: int = 0
@@ -46,9 +46,7 @@ class Standing:
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: what is not known yet is null."""
-        scored = self.validated == self.step and self.score is not None and math.isfinite(self.score)
-        best = self.best if math.isfinite(self.best) else None
-        return {**asdict(self), "best": best, "score": self.score if scored else None}
+        return {**asdict(self), "best": self.best if math.isfinite(self.best) else None}
 
     @staticmethod
     def from_json(progress: dict[str, Any]) -> Standing:

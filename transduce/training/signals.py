@@ -1,11 +1,19 @@
-"""SIGTERM and SIGINT as something to look at between two steps, or to leave work that can be done again."""
+"""SIGTERM and SIGINT as something to look at between two steps, or to leave work that can be done again.
+
+A signal to one rank is one to all: they agree on what they do about it.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TypeVar
+
+from transduce.training.parallel import World
+
+T = TypeVar("T")
 
 
 class Interrupted(BaseException):  # no `except Exception` on its way may swallow it
@@ -19,9 +27,19 @@ class Signals:
         self.seen: list[str] = []
         self._interrupt = False
 
+    def interruptible(self, work: Callable[[], T], world: World) -> T:
+        """Work that leaves no traces. A signal ends it at once, on other ranks after it; then all raise `Interrupted`.
+
+        Every rank of the world must call it, and none may wait for another in its work.
+        """
+        with suppress(Interrupted), self._interrupting():
+            result = work()
+        if world.any(bool(self.seen)):
+            raise Interrupted
+        return result
+
     @contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """A signal ends this work at once, by raising `Interrupted`."""
+    def _interrupting(self) -> Iterator[None]:
         self._interrupt = True
         try:
             if self.seen:
@@ -36,6 +54,7 @@ class Signals:
             raise KeyboardInterrupt
         self.seen.append(signal.Signals(number).name)
         if self._interrupt:
+            self._interrupt = False  # once: the work may have been about to end
             raise Interrupted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -15,17 +14,17 @@ from transduce.config import Recipe
 from transduce.data.plan import Plan
 from transduce.data.store import Store
 from transduce.describe import count_flops
-from transduce.errors import CheckpointError, ConfigError
+from transduce.errors import CheckpointError, ConfigError, RankError
 from transduce.model import Transformer
 from transduce.training.diagnosis import divergence_advice
-from transduce.training.feed import Feed, to_tokens
+from transduce.training.feed import Feed
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import peak_flops
 from transduce.training.interval import Interval
 from transduce.training.judge import Ending, Judge
-from transduce.training.memory import fitting_micro_batches, recompute
+from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.optimiser import build_optimisers
-from transduce.training.parallel import World, distribute, settle
+from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
 from transduce.training.run import FINISHED, Standing, claim, fit_to_store, is_finished, mark_finished
 from transduce.training.signals import Interrupted, Signals, watched_signals
@@ -71,10 +70,7 @@ class Trainer:
         self._resume(start_from)
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
-        self.micro_batches = training.micro_batches or fitting_micro_batches(recipe, world)
-        if world.size > 1:
-            first = self.plan.batch(0, world.rank, world.size * self.micro_batches)
-            settle(self.learner, *to_tokens(first, world.device))
+        self.micro_batches = fitting_micro_batches(recipe, world, run)
         graphed = world.size == 1 and world.device.type == "cuda" and training.optimiser != "muon"
         self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
 
@@ -87,12 +83,12 @@ class Trainer:
                 progress.event(standing.step, "resumed", message)
             if self._graph is not None:
                 progress.event(standing.step, "compiling", "the kernels, and the step as one CUDA graph")
-            judge = Judge(self.recipe, self.store, self.run, self.world, standing, progress)
+            judge = Judge(self.recipe, self.store, self.run, self.world, standing, progress, signals)
             ending = self._loop(judge, saver, signals)
             saver.wait()
+            if ending.final and not self.ema:
+                ending = judge.finish(ending)
             if ending.final:
-                if not self.ema:
-                    judge.finish()
                 progress.finish(standing.step, ending.message)
                 if self.world.speaks:
                     mark_finished(self.run, self.recipe, ending.message)
@@ -105,7 +101,8 @@ class Trainer:
         interval = Interval(progress, self.recipe)
         if standing.ended and not (self.run / FINISHED).exists():  # all that is left is to finish
             return Ending(True, standing.ended)
-        ending = self._validate(judge, signals)  # a signal may have kept it from being done
+        judged = self._validate(judge)  # a signal may have kept it from being done, and may again
+        ending = self._stopped(signals) or judged
         while not ending and standing.step < training.steps:
             feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
             try:
@@ -116,34 +113,37 @@ class Trainer:
                     if self._due(training.report_every):
                         self._note_skips(interval.write(standing.step, feed.waited), progress)
                         feed.waited = 0.0
-                    ending = self._validate(judge, signals)
-                    stop = self.world.any(bool(signals.seen))
+                    judged = self._validate(judge)
+                    ending = self._stopped(signals) or judged
                     scored = training.average == "best" and standing.validated == standing.step
-                    if stop or ending or scored or self._due(training.save_every):
+                    if ending or scored or self._due(training.save_every):
                         self._save(judge, saver)
-                    if stop:
-                        name = signals.seen[0] if signals.seen else "a signal to another rank"
-                        return Ending(False, f"{name}: saved; the same command goes on from here")
                     if ending or standing.step >= training.steps:
                         break
                     interval.resume()
-            except torch.OutOfMemoryError:
-                self._halve(progress)
+            except torch.OutOfMemoryError as error:
+                self._halve(progress, together=self.world.size == 1 or isinstance(error, OutOfMemory))
             finally:
                 feed.close()
         return ending or Ending(True, f"{training.steps:,} steps done")
 
-    def _validate(self, judge: Judge, signals: Signals) -> Ending | None:
+    def _stopped(self, signals: Signals) -> Ending | None:
+        """If a signal has come to any rank."""
+        if not self.world.any(bool(signals.seen)):
+            return None
+        name = signals.seen[0] if signals.seen else "a signal to another rank"
+        return Ending(False, f"{name}: saved; the same command goes on from here")
+
+    def _validate(self, judge: Judge) -> Ending | None:
         """If it is due and not yet done: scores and bundles, and whether that is a reason to stop."""
         if not self._due(self.recipe.training.validate_every) or self.standing.validated == self.standing.step:
             return None
-        if self.world.any(bool(signals.seen)):
+        if self._stopped(judge.signals):
             return None
         weights = whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
         judge.progress.event(self.standing.step, "validating", "translating the validation set")
-        try:  # of several ranks none leaves the others waiting: they stop after it, together
-            with signals.interrupting() if self.world.size == 1 else nullcontext():
-                result = judge.score(weights)
+        try:
+            result = judge.score(weights)
         except Interrupted:
             return None
         ending = judge.decide(result, weights)
@@ -167,11 +167,20 @@ class Trainer:
             torch._foreach_lerp_(list(self.ema.values()), list(weights.values()), 1 - self.recipe.training.ema)
         return result
 
-    def _halve(self, progress: Progress) -> None:
-        """Twice as many micro-batches of half the size: the same gradient in less memory."""
-        if self.world.size > 1 or self.micro_batches >= 1024:
+    def _halve(self, progress: Progress, together: bool) -> None:
+        """Twice as many micro-batches of half the size: the same gradient in less memory.
+
+        A rank that is alone with its error cannot: the others wait for it in the middle of a step. It leaves a note.
+        """
+        if self.micro_batches >= 1024:
             raise ConfigError(
-                f"out of memory with {self.micro_batches} micro-batches a step; set training.micro_batches higher"
+                f"out of memory with {self.micro_batches} micro-batches a step; choose a smaller model"
+            ) from None
+        if not together:
+            too_few(self.run, self.world, self.micro_batches).touch()
+            raise RankError(
+                f"rank {self.world.rank} ran out of memory with {self.micro_batches} micro-batches a step; started "
+                f"again, as torchrun --max-restarts does, the run goes on with {2 * self.micro_batches}"
             ) from None
         self.micro_batches *= 2
         for optimiser in self.optimisers:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
+from torch import Tensor
 
 from transduce.config import Recipe
-from transduce.data.batches import in_order
+from transduce.data.batches import Batch, in_order
 from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.evaluation.scores import score
@@ -17,6 +20,7 @@ from transduce.model import Transformer
 from transduce.training.feed import to_tokens
 from transduce.training.loss import smoothed_loss
 from transduce.training.parallel import World
+from transduce.training.signals import Signals
 
 SAMPLES = 4  # translations shown
 
@@ -51,22 +55,22 @@ class Validation:
 
 
 @torch.no_grad()
-def validate(model: Transformer, store: Store, recipe: Recipe, world: World) -> Validation:
+def validate(model: Transformer, store: Store, recipe: Recipe, world: World, signals: Signals) -> Validation:
     """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set.
 
-    Each rank does a part of the work and has all of the results.
+    The model is the validation's own: it is rounded on the way.
+
+    Each rank does a part of the work and has all of the results. A signal to any rank ends it on all.
     """
-    training = model.training
     model.eval()
     section = store.validation
     pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
     sums = torch.zeros(2, dtype=torch.float64)
     room = max(min(recipe.training.tokens_per_step, 8_192), section.longest)
     batches = in_order(section, pads, room, "packed" if world.device.type == "cuda" else "padded")
-    for batch in islice(batches, world.rank, None, world.size):
-        source, target = to_tokens(batch, world.device)
-        logits = model(source, target.shifted_right(pads[1]))
-        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens], dtype=sums.dtype)
+    while one_each := list(islice(batches, world.size)):
+        mine = one_each[world.rank : world.rank + 1]
+        sums += signals.interruptible(partial(_loss, model, mine, world.device), world)
     total, tokens = world.total(sums).tolist()
     loss = total / tokens if tokens else math.nan
     sources, references, hypotheses = [], [], []
@@ -78,10 +82,29 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World) -> 
             source_texts, target_texts = section.texts(name)
             sources += source_texts[:each]
             references += target_texts[:each]
+        if world.device.type == "cuda":
+            model = model.bfloat16()  # as a GPU translates unless told otherwise
         translator = Translator.from_model(model, store.source_tokenizer, store.target_tokenizer, recipe)
-        hypotheses = world.share(sources, lambda texts: [found.text for found in translator.translate(list(texts))])
+
+        def translate(texts: Sequence[str]) -> list[str]:
+            found = signals.interruptible(lambda: translator.translate(list(texts)), world)
+            return [translation.text for translation in found]
+
+        # One rank is interrupted at any moment; several look for each other's signals every few seconds.
+        portion = len(sources) if world.size == 1 else world.size * (128 if world.device.type == "cuda" else 16)
+        for start in range(0, len(sources), portion):
+            hypotheses += world.share(sources[start : start + portion], translate)
         scores = score(hypotheses, references)
         bleu, chrf = scores.bleu.value, scores.chrf.value
-    model.train(training)
     perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
     return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
+
+
+def _loss(model: Transformer, batches: Sequence[Batch], device: torch.device) -> Tensor:
+    """Of one batch or none: the negative log-likelihood and the target tokens, (2,)."""
+    sums = torch.zeros(2, dtype=torch.float64)
+    for batch in batches:
+        source, target = to_tokens(batch, device)
+        logits = model(source, target.shifted_right(model.config.pad))
+        sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens], dtype=sums.dtype)
+    return sums

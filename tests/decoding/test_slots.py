@@ -1,0 +1,288 @@
+"""Searching on a GPU, run here by Triton's interpreter: every kernel equals its oracle in torch, and so do searches."""
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.decoding.test_engine import ids, source_pad
+from tests.model.conftest import SOURCES, VARIANTS, build
+from transduce.config import SearchConfig
+from transduce.decoding import beams as searches
+from transduce.decoding.beams import begin
+from transduce.decoding.candidates import candidates, enforce
+from transduce.decoding.engine import log_probabilities
+from transduce.decoding.hypothesis import Job
+from transduce.decoding.search import search, sentence_seed
+from transduce.errors import InputError
+from transduce.model import Tokens
+from transduce.model.attention import attention
+
+pytest.importorskip("triton")
+
+from transduce.decoding import kernels, slots, stepping
+from transduce.decoding.decoder import Decoder
+from transduce.decoding.picking import Picks, pick
+from transduce.decoding.settling import fits, settle
+
+W = 80
+# Half precision is fp16 here: the interpreter cannot multiply matrices of bf16.
+BOUNDS = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.float16: {"rtol": 5e-3, "atol": 5e-3}}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(("r", "d_k", "d_v"), [(None, 16, 16), (None, 24, 6), (50, 16, 32)])
+def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, r, d_k, d_v):
+    """Of two sentences the first is past one tile of keys, the second says its first token."""
+    torch.manual_seed(0)
+    h, K, lengths = 2, 2, [70, 0]
+    joined, cache = torch.randn(4, h * (2 * d_k + d_v)).to(dtype), torch.randn(4, W, h * (d_k + d_v)).to(dtype)
+    ancestors = torch.randint(K, (4, W), dtype=torch.int32) + torch.tensor([[0], [0], [2], [2]], dtype=torch.int32)
+    before = cache.clone()
+    output = kernels.attend_self(joined, cache, ancestors, torch.tensor(lengths), h, d_k, r)
+    for row in range(4):
+        t = lengths[row // K]
+        q, new = joined[row].split([h * d_k, h * (d_k + d_v)])
+        first = 0 if r is None else max(0, t - r // 2)
+        kept = [before[ancestors[row, c], c] for c in range(first, t)]
+        keys, values = torch.stack([*kept, new]).double().split([h * d_k, h * d_v], dim=1)
+        q, k, v = (x.view(-1, h, x.size(-1) // h).transpose(0, 1) for x in (q[None].double(), keys, values))
+        expected = attention(q, k, v).flatten()
+        torch.testing.assert_close(output[row].double(), expected, **BOUNDS[dtype])
+        assert cache[row, t].equal(new)
+        before[row, t] = new
+    assert cache.equal(before)  # and nothing else was written
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(("d_k", "d_v"), [(16, 16), (24, 6)])
+def test_the_hypotheses_of_a_sentence_attend_to_its_source_and_not_to_padding(dtype, d_k, d_v):
+    torch.manual_seed(0)
+    h, K, S, lengths = 2, 3, 64, [50, 1]
+    queries, memory = torch.randn(2 * K, h * d_k).to(dtype), torch.randn(2, S, 2, h * (d_k + d_v)).to(dtype)[:, :, 1]
+    output = kernels.attend_memory(queries, memory, torch.tensor(lengths, dtype=torch.int32), h, d_k)
+    for b, length in enumerate(lengths):
+        q = queries.view(2, K, h, d_k)[b].transpose(0, 1)
+        keys, values = memory[b, :length].split([h * d_k, h * d_v], dim=1)
+        k, v = (x.reshape(length, h, -1).transpose(0, 1).double() for x in (keys, values))
+        expected = attention(q.double(), k, v).transpose(0, 1).flatten(1)
+        torch.testing.assert_close(output.view(2, K, -1)[b].double(), expected, **BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+@torch.inference_mode()
+def test_a_step_of_every_model_equals_the_plain_one(changes):
+    model, chance, K = build(**changes).float(), torch.Generator().manual_seed(0), 2
+    pad = source_pad(model)
+    some = SOURCES[:2]
+    decoder, tokens = Decoder(model, 2, 8, 2 * K, 6), torch.full((2 * K,), model.config.pad)
+    padded = torch.tensor([[*source, *[pad] * (8 - len(source))] for source in some[::-1]], dtype=torch.int32)
+    lengths = torch.tensor([len(source) for source in some[::-1]], dtype=torch.int32)
+    decoder.read(torch.tensor([1, 0]), padded, lengths)  # the places need not be in order
+    cache = stepping.begin(model, Tokens.padded(some, pad)).select(torch.arange(2).repeat_interleave(K))
+    for t in range(3):
+        expected, cache = stepping.step(model, tokens, cache)
+        logits = decoder.step(tokens, torch.full((2,), t))
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+        rows = (torch.arange(2)[:, None] * K + torch.randint(K, (2, K), generator=chance)).flatten()
+        cache = cache.select(rows)
+        decoder.ancestors.copy_(decoder.ancestors[rows].where(torch.arange(6) < t, rows[:, None].int()))
+        tokens = torch.randint(model.config.vocab_size - 1, (2 * K,), generator=chance)
+
+
+@torch.inference_mode()
+def test_a_model_that_has_learned_since_is_searched_as_it_is_now():
+    model = build(N=1, positions="learned", attention_bias=True).float()
+    decoders = [Decoder(model, 1, 8, 1, 4)]
+    for parameter in model.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    decoders[0].refresh()
+    decoders.append(Decoder(model, 1, 8, 1, 4))
+    logits = []
+    for decoder in decoders:
+        source = torch.tensor([[5, 6, 0, 30, 30, 30, 30, 30]], dtype=torch.int32)
+        decoder.read(torch.tensor([0]), source, torch.tensor([3], dtype=torch.int32))
+        logits.append(decoder.step(torch.tensor([5]), torch.tensor([0])))
+    assert logits[0].equal(logits[1])
+
+
+CONFIGS = st.integers(1, 5).flatmap(
+    lambda K: st.builds(
+        SearchConfig,
+        beam_size=st.just(K),
+        n_best=st.integers(1, K),
+        alpha=st.sampled_from([0.0, 0.6, 1.5]),
+        patience=st.sampled_from([1.0, 1.5, math.inf]),
+        min_length=st.integers(0, 3),
+        forbid_unk=st.booleans(),
+    )
+)
+
+
+@pytest.mark.parametrize(("V", "levels"), [(5, 3), (70, 2), (4500, 5), (4500, 10**6)])
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_the_picks_of_logits_are_the_candidates_of_log_probabilities(V, levels, dtype):
+    config = SearchConfig(beam_size=2, forbid_unk=levels == 2)
+    draw = torch.Generator().manual_seed(V + levels)
+    logits = (torch.randint(levels, (4, V), generator=draw) * (20 / levels) - 8).to(dtype)
+    logits[0, -1], logits[1, 2:-2] = 60.0, -torch.inf
+    beams = begin([6, 6], V - 1, config, prefixes=[[3], []])
+    picks = pick(logits, beams, config)
+    log_probs = log_probabilities(logits.clone())
+    values, tokens = candidates(log_probs, 3, config)
+    torch.testing.assert_close(picks.ends, values[:, 0])
+    said = values[:, 1:] > -math.inf
+    assert said.sum() >= 10 or V == 5
+    assert picks.ids[:, :3][said].equal(tokens[:, 1:][said].int())
+    torch.testing.assert_close(picks.values[:, : said.size(1)], values[:, 1:], rtol=1e-5, atol=1e-5)
+    assert (picks.values[:, 3:] == -math.inf).all()
+    torch.testing.assert_close(picks.forced[:2], log_probs[:2, 3])
+    assert pick(logits[2:], beams.select(torch.tensor([1])), config).values.equal(picks.values[2:])
+
+
+def copy(beams):
+    return searches._each(lambda tensor: tensor.clone(), beams)
+
+
+# Always the same examples, and none is made smaller: the interpreter takes its time.
+@settings(deadline=None, max_examples=20, derandomize=True, phases=[Phase.generate])
+@given(config=CONFIGS, ties=st.booleans(), seed=st.integers(0, 10**6), data=st.data())
+def test_settling_in_place_equals_the_search_in_torch(config, ties, seed, data):
+    """Exactly, to the last bit of every score, as long as a sentence is searched."""
+    V, K, C, B, draw = 50, config.width, 8, 2, torch.Generator().manual_seed(seed)
+    limits = data.draw(st.lists(st.integers(0, 4), min_size=B, max_size=B))
+    prefixes = [data.draw(st.lists(st.integers(1, V - 2), max_size=min(limit, 2))) for limit in limits]
+    expected = begin(limits, V - 1, config, prefixes=prefixes, capacity=W - 1)
+    found, tokens = copy(expected), torch.full((B * K,), V - 1)
+    ancestors, expected_ancestors = (torch.zeros(B * K, W, dtype=torch.int32) for _ in range(2))
+    for _ in range(max(limits) + 1):
+        ends, forced = (-4 * torch.rand(B * K, generator=draw) for _ in range(2))
+        values = (-4 * torch.rand(B * K, C, generator=draw)).sort(descending=True).values
+        if ties:
+            values, ends = values.round(), ends.round()
+        values[torch.rand(B * K, generator=draw) < 0.1] = -math.inf
+        values[:, K + 1 :] = -math.inf
+        said = torch.stack([torch.randperm(V - 3, generator=draw)[:C] + 2 for _ in range(B * K)])
+        settle(found, Picks(values, said.int(), ends, forced), tokens, ancestors, config, pad=V - 1)
+
+        at, next_one = expected.length, expected.prefix.gather(1, expected.length[:, None])[:, 0]
+        both = (
+            torch.cat([first[:, None], rest], dim=1).view(B, K, -1)
+            for first, rest in ((ends, values), (torch.zeros_like(said[:, 0]), said))
+        )
+        held = enforce(*both, next_one, forced.view(B, K), at, expected.limit, config)
+        alive = expected.alive()
+        expected, rows, said = searches.settle(expected, *held, config, pad=V - 1)
+        before = expected_ancestors[rows]
+        expected_ancestors = before.where(torch.arange(W) < at.repeat_interleave(K)[:, None], rows[:, None].int())
+
+        assert found.ended.score.equal(expected.ended.score)
+        assert found.ended.tokens.equal(expected.ended.tokens)
+        assert found.ended.log_probs.equal(expected.ended.log_probs)
+        for name in ("endings", "length", "margin"):
+            assert getattr(found, name)[alive].equal(getattr(expected, name)[alive]), name
+        assert found.live.score.equal(expected.live.score)
+        live = expected.live.score > -math.inf
+        assert found.live.tokens[live].equal(expected.live.tokens[live])
+        assert found.live.log_probs[live].equal(expected.live.log_probs[live])
+        assert tokens[live.flatten()].equal(said[live.flatten()])
+        for row in live.flatten().nonzero().flatten().tolist():
+            length = int(expected.length[row // K])
+            assert ancestors[row, :length].equal(expected_ancestors[row, :length])
+    assert not found.alive().any()
+
+
+def test_hypotheses_longer_than_one_part_are_moved_whole():
+    config = SearchConfig(beam_size=2, n_best=2, patience=math.inf, alpha=0.0)
+    beams, draw = begin([W - 1], 9, config), torch.Generator().manual_seed(1)
+    beams.live.tokens.random_(1, 9, generator=draw)
+    beams.ended.tokens.random_(1, 9, generator=draw)
+    beams.length.fill_(70)
+    beams.live.score.copy_(torch.tensor([[-1.0, -2.0]]))
+    beams.ended.score.copy_(torch.tensor([[-0.5, -9.0]]))
+    before, ancestors = copy(beams), torch.arange(2 * W, dtype=torch.int32).view(2, W)
+    values = torch.tensor([[-3.0, -9.0, -9.0, -math.inf], [-0.5, -9.0, -9.0, -math.inf]])
+    picks = Picks(values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2))
+    settle(beams, picks, torch.zeros(2, dtype=torch.long), ancestors, config, pad=9)
+    assert beams.live.tokens[0, :, :71].equal(torch.cat([before.live.tokens[0, [1, 0], :70], torch.full((2, 1), 5)], 1))
+    assert ancestors[:, :71].tolist() == [[*range(W, W + 70), 1], [*range(70), 0]]
+    assert beams.ended.tokens[0, 0, :70].equal(before.ended.tokens[0, 0, :70])
+    assert beams.ended.tokens[0, 1, :71].tolist() == [*before.live.tokens[0, 1, :70].tolist(), 0]
+
+
+@pytest.mark.parametrize(("patience", "goes_on"), [(1.0, False), (1.25, True), (1.5, True), (math.inf, True)])
+def test_a_search_is_over_when_enough_have_ended(patience, goes_on):
+    """The second end comes behind a better hypothesis, which lives on if patience allows."""
+    config = SearchConfig(beam_size=2, patience=patience, alpha=0.0)
+    beams = begin([5], 9, config)
+    beams.endings.fill_(1)
+    beams.live.score.copy_(torch.tensor([[-1.0, -2.0]]))
+    values = torch.tensor([[-3.0, -9.0, -9.0, -math.inf], [-0.5, -9.0, -9.0, -math.inf]])
+    picks = Picks(values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2))
+    settle(beams, picks, torch.zeros(2, dtype=torch.long), torch.zeros(2, 6, dtype=torch.int32), config, pad=9)
+    assert beams.endings.tolist() == [2]
+    assert beams.alive().tolist() == [goes_on]
+
+
+SEARCHES = {
+    "greedy": SearchConfig(beam_size=1, max_length=6),
+    "beam": SearchConfig(beam_size=2, n_best=2, max_length=4),
+    "no repetition": SearchConfig(beam_size=2, no_repeat_ngram=2, max_length=6),
+    "samples": SearchConfig(temperature=1.0, top_k=5, n_best=2, max_length=6),
+}
+
+
+def jobs_of(sources, config, prefixes):
+    return [
+        Job(i, source, config.limit(len(source)), prefix, sentence_seed(config.seed, source))
+        for i, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
+@torch.inference_mode()
+def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
+    model, chance = build(N=1).float(), random.Random(1)
+    sources = [[*chance.choices(range(2, 30), k=chance.randint(1, 40)), 0] for _ in range(4)]
+    jobs = jobs_of(sources, config, [(), (3, 4), (), (5,)])
+    monkeypatch.setattr(slots, "ROOM", 2 * 32 * config.width)  # few places: they are refilled
+    assert fits(config) == (config.temperature == 0 and not config.no_repeat_ngram)
+
+    def decode(tokens, cache):
+        logits, cache = stepping.step(model, tokens, cache)
+        return log_probabilities(logits), cache
+
+    expected = []
+    for job in jobs:
+        cache = stepping.begin(model, Tokens.padded([job.source], source_pad(model)))
+        said = {"prefixes": [job.prefix], "seeds": [job.seed]}
+        expected += search(decode, cache, [job.limit], model.config.pad, config, **said)
+    kept = {}
+    next(slots.search(model, jobs[::-1], config, kept))  # and the rest is never asked for
+    found = dict(slots.search(model, jobs, config, kept))
+    assert ids(found[i] for i in range(4)) == ids(expected)
+    for i, hypotheses in enumerate(expected):
+        for ours, theirs in zip(found[i], hypotheses, strict=True):
+            assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+            assert ours.token_log_probs == pytest.approx(theirs.token_log_probs, abs=1e-4)
+
+
+@torch.inference_mode()
+def test_a_bad_prefix_and_an_empty_source_are_refused():
+    model, config = build(N=1).float(), SearchConfig(max_length=3)
+    with pytest.raises(InputError, match="the end"):
+        list(slots.search(model, jobs_of([[5, 0]], config, [(1, 0)]), config, {}))
+    with pytest.raises(InputError, match="empty sequence"):
+        list(slots.search(model, jobs_of([[]], config, [()]), config, {}))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, about what is not a number
+@torch.inference_mode()
+def test_a_model_that_gives_no_number_is_named():
+    model, config = build(N=1).float(), SearchConfig(max_length=3)
+    model.target_embedding.weight.fill_(torch.nan)
+    with pytest.raises(InputError, match="not a number"):
+        list(slots.search(model, jobs_of([[5, 0]], config, [()]), config, {}))

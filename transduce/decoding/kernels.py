@@ -1,0 +1,176 @@
+"""One token further for R rows on a GPU, what stands between the products, in Triton: embed, attend twice, norm.
+
+K rows in a row are the hypotheses of one sentence. The keys and values of a hypothesis are never moved: position t of
+row i lies in row `ancestors[i, t]` of the cache, and only that table follows the search. No number depends on how many
+rows or positions there are beside it, and lengths are read on the device, so that one captured graph serves them all.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 32  # keys of one tile
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _embed(tokens, table, positions, length, x, scale, K: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, WIDTH)
+    inside = columns < D
+    token = tl.load(tokens + row)
+    place = tl.load(length + row // K)
+    embedding = tl.load(table + token * D + columns, mask=inside, other=0.0).to(tl.float32)
+    position = tl.load(positions + place * D + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(x + row * D + columns, (embedding * scale + position).to(x.dtype.element_ty), mask=inside)
+
+
+def embed(tokens: Tensor, table: Tensor, scale: float, positions: Tensor, length: Tensor) -> Tensor:
+    """§3.4 and §3.5 for the next token:  (R,), (V, d_model), (W, d_model), lengths (B,) -> (R, d_model)."""
+    R, D = tokens.size(0), table.size(1)
+    x = table.new_empty(R, D)
+    width = triton.next_power_of_2(D)
+    _embed[(R,)](tokens, table, positions, length, x, scale, K=R // length.size(0), D=D, WIDTH=width)
+    return x
+
+
+@triton.jit
+def _add_norm(x, output, weight, bias, y, EPS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr):
+    columns = tl.arange(0, WIDTH)
+    inside = columns < D
+    places = tl.program_id(0) * D + columns
+    total = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(output + places, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(total, 0) / D
+    centred = tl.where(inside, total - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 0) / D + EPS)
+    gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    shift = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + places, (centred * scale * gain + shift).to(y.dtype.element_ty), mask=inside)
+
+
+def add_norm(x: Tensor, output: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
+    """LayerNorm(x + output), §3.1:  (R, d_model) twice -> (R, d_model)."""
+    R, D = x.shape
+    y = torch.empty_like(x)
+    width = triton.next_power_of_2(D)
+    _add_norm[(R,)](
+        x, output, norm.weight, norm.bias, y, EPS=norm.eps, D=D, WIDTH=width, num_warps=max(1, min(8, width // 512))
+    )
+    return y
+
+
+@triton.jit
+def _attend_self(
+    joined, cache, ancestors, length, output, W, SCALE: tl.constexpr, REACH: tl.constexpr, K: tl.constexpr,
+    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0), tl.program_id(1)
+    t = tl.load(length + row // K).to(tl.int32)
+    i, j = tl.arange(0, DK2), tl.arange(0, DV2)
+    new = joined + row * (H * (2 * DK + DV))
+    query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
+    key = tl.load(new + (H + head) * DK + i, mask=i < DK, other=0.0)
+    value = tl.load(new + 2 * H * DK + head * DV + j, mask=j < DV, other=0.0)
+    k_places, v_places = head * DK + i, H * DK + head * DV + j
+    size: tl.constexpr = H * (DK + DV)
+    here = cache + (row.to(tl.int64) * W + t) * size
+    tl.store(here + k_places, key, mask=i < DK)
+    tl.store(here + v_places, value, mask=j < DV)
+    # The new key and value are at hand, so nobody waits for them to be seen in memory.
+    highest = tl.sum(query * key.to(tl.float32), 0)
+    total = highest * 0.0 + 1.0
+    sums = value.to(tl.float32)
+    first = t * 0
+    if REACH >= 0:  # §4: a neighbourhood
+        first = tl.maximum(t - REACH, 0)
+    for start in range(first, t, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < t
+        rows = tl.load(ancestors + row.to(tl.int64) * W + columns, mask=inside, other=0)
+        there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
+        keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
+        values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
+        scores = tl.where(inside, tl.sum(query[None, :] * keys.to(tl.float32), 1), float("-inf"))
+        new_highest = tl.maximum(highest, tl.max(scores, 0))
+        weights = tl.exp2(scores - new_highest)
+        rescale = tl.exp2(highest - new_highest)
+        total = total * rescale + tl.sum(weights, 0)
+        sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+        highest = new_highest
+    tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
+
+
+def attend_self(
+    joined: Tensor, cache: Tensor, ancestors: Tensor, length: Tensor, h: int, d_k: int, r: int | None
+) -> Tensor:
+    """Keep the new keys and values at each row's length, and attend to all of its own until there.
+
+    Queries, keys and values side by side (R, h * (2 d_k + d_v)), cache (R, W, h * (d_k + d_v)), ancestors (R, W),
+    lengths (B,) -> (R, h * d_v).
+    """
+    R, d_v = joined.size(0), cache.size(2) // h - d_k
+    output = joined.new_empty(R, h * d_v)
+    _attend_self[(R, h)](
+        joined, cache, ancestors, length, output, cache.size(1), SCALE=d_k**-0.5, REACH=-1 if r is None else r // 2,
+        K=R // length.size(0), H=h, **_sizes(d_k, d_v, joined.element_size()),
+    )  # fmt: skip
+    return output
+
+
+@triton.jit
+def _attend_memory(
+    queries, memory, stride_b, stride_s, lengths, output, SCALE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr,
+    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    sentence, head = tl.program_id(0), tl.program_id(1)
+    k, i, j = tl.arange(0, ROWS), tl.arange(0, DK2), tl.arange(0, DV2)
+    rows = sentence * K + k
+    asked = (k < K)[:, None] & (i < DK)[None, :]
+    q = tl.load(queries + (rows * H + head)[:, None] * DK + i[None, :], mask=asked, other=0.0)
+    source = memory + sentence.to(tl.int64) * stride_b
+    length = tl.load(lengths + sentence)
+    highest = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    sums = tl.zeros((ROWS, DV2), tl.float32)
+    for start in range(0, length, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < length
+        there = (source + columns * stride_s)[:, None]
+        keys = tl.load(there + (head * DK + i)[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
+        values = tl.load(there + (H * DK + head * DV + j)[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
+        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        new_highest = tl.maximum(highest, tl.max(scores, 1))
+        weights = tl.exp2(scores - new_highest[:, None])
+        rescale = tl.exp2(highest - new_highest)
+        total = total * rescale + tl.sum(weights, 1)
+        sums = sums * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        highest = new_highest
+    said = (k < K)[:, None] & (j < DV)[None, :]
+    places = (rows * H + head)[:, None] * DV + j[None, :]
+    tl.store(output + places, (sums / total[:, None]).to(output.dtype.element_ty), mask=said)
+
+
+def attend_memory(queries: Tensor, memory: Tensor, lengths: Tensor, h: int, d_k: int) -> Tensor:
+    """The hypotheses of a sentence ask its memory together, up to the source's length, which is at least 1.
+
+    Queries (R, h * d_k), keys and values side by side (B, S, h * (d_k + d_v)), lengths (B,) int32 -> (R, h * d_v).
+    """
+    R, B, d_v = queries.size(0), memory.size(0), memory.size(2) // h - d_k
+    output, rows = queries.new_empty(R, h * d_v), max(16, triton.next_power_of_2(R // B))
+    _attend_memory[(B, h)](
+        queries, memory, memory.stride(0), memory.stride(1), lengths, output, SCALE=d_k**-0.5, K=R // B,
+        ROWS=rows, H=h, **_sizes(d_k, d_v, queries.element_size(), rows), num_stages=1,
+    )  # fmt: skip
+    return output
+
+
+def _sizes(d_k: int, d_v: int, element_size: int, rows: int = 1) -> dict[str, int]:
+    """Of heads, and of tiles that hold them: powers of two from 16 on, by one warp for each 4 KiB."""
+    DK2, DV2 = (max(16, triton.next_power_of_2(size)) for size in (d_k, d_v))
+    num_warps = max(1, min(8, max(BLOCK, 2 * rows) * max(DK2, DV2) * element_size // 4096))
+    return {"DK": d_k, "DV": d_v, "DK2": DK2, "DV2": DV2, "BLOCK": BLOCK, "num_warps": num_warps}
