@@ -236,6 +236,8 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="with the length of sentences, and with the model")
     parser.add_argument("--json", type=Path, default=RESULTS / "train.json")
     arguments = parser.parse_args()
+    arguments.json.parent.mkdir(exist_ok=True)
+    arguments.json.touch()  # a place that cannot be written is better known before the work
     device = torch.device("cuda" if cuda else "cpu")
     recipe = preset(arguments.preset)
     recipe = replace(
@@ -270,7 +272,6 @@ def main() -> None:
             name: {"warm_up_s": warm, "step_ms": seconds * 1e3, "target_tokens_per_second": count / seconds}
             for name, (warm, seconds) in rows.items()
         }
-    arguments.json.parent.mkdir(exist_ok=True)
     arguments.json.write_text(json.dumps(result, indent=1))
 
 

@@ -1,11 +1,14 @@
 """The door: what a user types, and what comes back."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
-from transduce.cli import COMMANDS, SHELLS, run
+from transduce.cli import COMMANDS, run
+from transduce.decoding import translator
+from transduce.program import SHELLS
 
 
 def test_help_lists_every_command_with_one_line(capsys):
@@ -57,9 +60,31 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
     assert captured.out == ""
 
 
-def test_the_module_runs_and_starts_without_torch():
-    code = "import sys; from transduce.cli import run; run(['--help']); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+@pytest.mark.parametrize("arguments", [["--help"], ["describe", "base", "model.d_model=10_000_000_000_000_000_000"]])
+def test_help_and_the_refusal_of_a_recipe_do_not_wait_for_torch(arguments):
+    code = "import sys; from transduce.cli import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("arguments", [["translate", "x"], ["score", "runs/x", "x.en", "x.de"]])
+def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch):
+    seen = []
+    monkeypatch.setattr(translator, "Translator", lambda *bundle, **options: seen.append(gc.isenabled()) or sys.exit(7))
+    assert (run(arguments), seen, gc.isenabled()) == (7, [False], True)
+
+
+@pytest.mark.parametrize(("imported", "quick"), [("json", True), ("triton._C.libtriton", False)])
+def test_the_end_is_quick_unless_a_library_would_complain(imported, quick):
+    code = (
+        "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        f"sys.modules[{imported!r}] = sys;"
+        "from transduce.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == [str(quick)]
+
+
+def test_the_module_runs():
     done = subprocess.run([sys.executable, "-m", "transduce", "describe", "tiny"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Transformer  1,178,624 parameters")

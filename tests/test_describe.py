@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from transduce.config import MODEL_SIZES
 from transduce.describe import count_flops, count_parameters, decoding_memory, describe
 from transduce.model import Tokens, Transformer
 from transduce.presets import PRESETS, TINY
@@ -19,6 +20,19 @@ def test_the_tree_adds_up():
         sum(int(line.split()[-1].replace(",", "")) for line in top) == total == count_parameters(PRESETS["base"].model)
     )
     assert "nothing" in text
+
+
+def test_stacks_of_any_depth_are_counted():
+    config = replace(TINY.model, N=3, N_decoder=5, norm_order="pre")
+    assert count_parameters(config) == sum(parameter.numel() for parameter in Transformer(config).parameters())
+
+
+def test_the_largest_model_of_all_is_described_without_building_it():
+    """A matrix of it has 10^18 numbers; layers are few because a tree of many takes its time."""
+    largest = {name: most for name, (_, most) in MODEL_SIZES.items() if name not in ("N", "N_decoder")}
+    model = replace(TINY.model, sharing="none", positions="learned", **largest)
+    text = describe(replace(TINY, model=model), batch_tokens=25_000, batch_sentences=64)
+    assert int(text.split()[1].replace(",", "")) == count_parameters(model) > 10**19
 
 
 def test_what_differs_is_named():

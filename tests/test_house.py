@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 # A module imports only what stands on a line above its own (or its own room).
 ORDER = [
     {"errors"},
+    {"disk"},
     {"config"},
     {"presets"},
     {"recipe"},
@@ -21,6 +22,7 @@ ORDER = [
     {"evaluation"},
     {"training"},
     {"paper", "inspection", "serving", "export"},
+    {"program"},
     {"cli"},
     {"__main__", "__init__"},
 ]
@@ -39,6 +41,13 @@ def imported_rooms(path):
         yield from names
 
 
+def imported_libraries(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        yield from (name.partition(".")[0] for name in names)
+
+
 def test_imports_point_left():
     wrong = []
     for path in PACKAGE.rglob("*.py"):
@@ -49,8 +58,12 @@ def test_imports_point_left():
 
 
 def test_only_the_command_line_imports_its_library():
-    users = [path.name for path in PACKAGE.rglob("*.py") if "import tyro" in path.read_text(encoding="utf-8")]
-    assert users == ["cli.py"]
+    users = [path.name for path in PACKAGE.rglob("*.py") if "tyro" in imported_libraries(path)]
+    assert sorted(users) == ["cli.py", "program.py"]
+
+
+def test_one_module_forces_things_to_the_disk():
+    assert [path.name for path in PACKAGE.rglob("*.py") if "fsync" in path.read_text(encoding="utf-8")] == ["disk.py"]
 
 
 def test_no_module_is_about_nothing():

@@ -1,13 +1,17 @@
 """python -m transduce."""
 
+import gc
 import sys
 
 
 def main() -> None:
     """Run the command line."""
-    from transduce.cli import run  # the CLI library is imported in cli.py alone
+    from transduce.cli import run  # not above: importing this module costs nothing
 
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if "triton._C.libtriton" not in sys.modules:  # that would complain of what is left of it
+        gc.freeze()  # else Python looks through all of torch for garbage at its end: a fifth of a short translation
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import functools
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import tyro
 from tyro.conf import Positional, UseAppendAction
 
-from transduce.errors import DataError, InputError, TransduceError
+from transduce import program
+from transduce.errors import DataError, InputError
 
 
 def describe(
@@ -36,10 +32,12 @@ def describe(
         batch_tokens: Source and target tokens of a training batch, for the memory estimate.
         batch_sentences: Sentences decoded at once, for the memory estimate.
     """
-    from transduce.describe import describe as text
     from transduce.recipe import load_recipe
 
-    print(text(load_recipe(recipe, overrides), batch_tokens=batch_tokens, batch_sentences=batch_sentences))
+    settings = load_recipe(recipe, overrides)  # a mistake in it is told without waiting for torch
+    from transduce.describe import describe as text
+
+    print(text(settings, batch_tokens=batch_tokens, batch_sentences=batch_sentences))
 
 
 def train(
@@ -114,12 +112,12 @@ def doctor(
     """
     from rich.console import Console
 
-    from transduce.data.cleaned import refuse_existing, write_whole
+    from transduce.data.cleaned import try_writing, write_whole
     from transduce.data.doctor import examine, from_arguments
     from transduce.data.report import print_report, shown_progress
 
     if json:
-        refuse_existing(json)
+        try_writing(json)
     data, base = from_arguments(corpus, test, source_language, target_language)
     with shown_progress(Console(stderr=True)) as progress:
         workers = processes or min(os.cpu_count() or 1, 8)
@@ -254,7 +252,8 @@ def translate(
     if text is not None and (input or output or column):
         raise InputError("a text was given, and --input, --output or --column too; give one or the other")
     settings = functools.partial(adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest)
-    translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
+    with program.loading():
+        translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
     if text is None:
         translate_stream(translator, input, output, form)
     else:
@@ -294,7 +293,8 @@ def score(
     from transduce.evaluation.test_set import print_scores, score_files
 
     settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
-    translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
+    with program.loading():
+        translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
     print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
 
 
@@ -384,90 +384,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
     "import": import_model,
 }
-SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status. An error that a user caused is one line on stderr and status 2."""
-    try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(_overview())
-        elif arguments[0] == "--version":
-            print(f"transduce {metadata.version('transduce')}")
-        else:
-            _check_first(arguments)
-            command = _parse(arguments)
-            command()
-    except TransduceError as error:
-        print(f"transduce: {error}", file=sys.stderr)
-        return 2
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    except BrokenPipeError:  # the reader of our output went away: nothing to say, nobody to say it to
-        sys.stderr.close()
-        return 0
-    except OSError as error:  # a folder in place of a file, no permission, a full disk
-        print(f"transduce: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("transduce: interrupted", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _overview() -> str:
-    lines = ["usage: transduce COMMAND ...", "", "commands:"]
-    for name, command in COMMANDS.items():
-        lines.append(f"  {name:<10} {(command.__doc__ or '').partition(chr(10))[0]}")
-    lines += [
-        "",
-        "transduce COMMAND --help shows a command's options and an example.",
-        "transduce --version prints the version.",
-        "transduce --tyro-print-completion bash (or zsh, fish) prints a shell completion script.",
-    ]
-    return "\n".join(lines)
-
-
-def _check_first(arguments: Sequence[str]) -> None:
-    """Refuse what the parser has no good words for: a command that does not exist, a shell it does not know."""
-    first, *others = arguments
-    if first == "--tyro-print-completion":
-        if (shell := "".join(others)) not in SHELLS:
-            raise InputError(f"there is no completion script for {shell!r}; expected one of {', '.join(SHELLS)}")
-    elif first not in COMMANDS and not first.startswith("-"):
-        close = difflib.get_close_matches(first, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
-        raise InputError(f"{first!r} is not a command; {hint}")
-
-
-def _parse(arguments: Sequence[str]) -> Callable[[], None]:
-    """The command with its arguments bound. Parsing is apart from running so that its errors become one line."""
-
-    def deferred(command: Callable[..., None]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def bind(*args: Any, **kwargs: Any) -> Callable[[], None]:
-            return functools.partial(command, *args, **kwargs)
-
-        return bind
-
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            commands = {name: deferred(command) for name, command in COMMANDS.items()}
-            bound: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
-                commands, prog="transduce", args=list(arguments)
-            )
-            return bound
-    except SystemExit as stop:
-        if stop.code == 2:
-            raise TransduceError(_one_line(complaint.getvalue())) from None
-        raise
-
-
-def _one_line(box: str) -> str:
-    """The first and the last section of the parser's message, which it draws in a box under a title."""
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    text = "\n".join("" if not line.strip("─-╰╯") else line for line in lines)
-    sections = [" ".join(section.split()) for section in text.split("\n\n")]
-    sections = [section for section in sections if section]
-    return "; ".join(sections[:1] + sections[1:][-1:])
+    """Run one command line; the exit status."""
+    return program.run(COMMANDS, arguments)

@@ -15,6 +15,13 @@ Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
 Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
 
+MODEL_SIZES = {  # the least and the most; with more, no machine could hold a matrix, or even count its numbers
+    **dict.fromkeys(("vocab_size", "source_vocab_size"), (3, 10**8)),
+    **dict.fromkeys(("N", "N_decoder"), (1, 1_000)),
+    **dict.fromkeys(("d_model", "d_ff", "h", "d_k", "d_v"), (1, 10**6)),
+    "max_positions": (1, 10**8),
+}
+
 
 def _refuse_unless(condition: bool, message: str) -> None:
     if not condition:
@@ -50,13 +57,10 @@ class ModelConfig:
     kernel: Kernel = "auto"  # which implementation computes Equation 1
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "source_vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v"):
-            value = getattr(self, name)
-            minimum = 3 if "vocab" in name else 1
-            _refuse_unless(value is None or value >= minimum, f"model.{name} is {value}; it must be at least {minimum}")
-        for name in ("N", "N_decoder"):
-            value = getattr(self, name) or 1
-            _refuse_unless(value <= 1000, f"model.{name} is {value:,}; more than 1,000 layers are surely a mistake")
+        for name, (least, most) in MODEL_SIZES.items():
+            value = least if getattr(self, name) is None else getattr(self, name)
+            _refuse_unless(value >= least, f"model.{name} is {value}; it must be at least {least}")
+            _refuse_unless(value <= most, f"model.{name} is {value:,}; more than {most:,} is surely a mistake")
         for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
             value = getattr(self, name)
             _refuse_unless(0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)")
@@ -84,7 +88,6 @@ class ModelConfig:
             'use kernel = "auto" or "sdpa"',
         )
         _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")
-        _refuse_unless(self.max_positions >= 1, f"model.max_positions is {self.max_positions}; it must be at least 1")
 
     @property
     def pad(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -31,8 +31,10 @@ class Flops:
 
 def count_parameters(config: ModelConfig) -> int:
     """How many numbers the model learns."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in Transformer(config).parameters())
+    with torch.device("meta"):  # layers are alike: one of each is enough to count
+        model = Transformer(replace(config, N=1, N_decoder=1))
+    further = (config.N - 1) * _size(model.encoder[0]) + (config.decoder_layers - 1) * _size(model.decoder[0])
+    return _size(model) + further
 
 
 def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
@@ -72,7 +74,7 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
         model = Transformer(config)
     flops = count_flops(config)
     tokens = recipe.training.tokens_per_step * recipe.training.steps
-    lines = [f"Transformer  {count_parameters(config):,} parameters", *_tree(model, "")]
+    lines = [f"Transformer  {_size(model):,} parameters", *_tree(model, "")]
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
     lines += [f"  {name} = {mine}  (base: {base})" for name, (mine, base) in changes.items()] or ["  nothing"]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from transduce.disk import sync, sync_folder
 from transduce.errors import TransduceError
 from transduce.tensors import file_chunks, file_size
 
@@ -56,11 +57,11 @@ def write_folder(path: Path, kind: Kind, files: Mapping[str, Content], *, replac
         draft.mkdir()
         written = {name: _write(draft / name, content) for name, content in files.items()}
         _write(draft / MANIFEST, _seal(kind, written))
-        _sync(draft)
+        sync_folder(draft)
         if path.exists():
             os.rename(path, _set_aside(path))
         os.rename(draft, path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise kind.error(_why(path, needed, error)) from None
     finally:
@@ -73,7 +74,7 @@ def delete_folder(path: Path, kind: Kind) -> None:
     doomed = path.with_name(f".{path.name}.deleting-{secrets.token_hex(4)}")
     try:
         os.rename(path, doomed)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise kind.error(f"{path} cannot be removed ({error.strerror}); remove it by hand") from None
     shutil.rmtree(doomed, ignore_errors=True)
@@ -139,17 +140,8 @@ def _write(file: Path, content: Content) -> dict[str, Any]:
             digest.update(chunk)
             stream.write(chunk)
             size += len(chunk)
-        stream.flush()
-        os.fsync(stream.fileno())
+        sync(stream)
     return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _why(path: Path, needed: int, error: OSError) -> str:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tests.data.nasty import CASES, DE, EN, LONG_DE, LONG_EN, LONG_FR, Case, lines
 from transduce.cli import run
 from transduce.config import CleanConfig, CorpusConfig, DataConfig
+from transduce.data import doctor
 from transduce.data.doctor import examine, from_arguments
 from transduce.data.rules import RULES
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, DataError
 
 MESSY = Case(
     "messy",
@@ -272,6 +273,45 @@ def test_a_mistake_on_the_command_line_is_one_line(tmp_path, monkeypatch, capsys
     assert error.startswith(f"transduce: {message}")
     assert error.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("place", ["x.en/report.json", "empty"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch, capsys, place):
+    monkeypatch.chdir(tmp_path)
+    write(MESSY, tmp_path)
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(doctor, "examine", lambda *arguments, **options: pytest.fail("examined"))
+    assert run(["doctor", "x.en", "x.de", "--json", place]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"transduce: {place} cannot be written: ")
+    assert error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_killed_doctor_left_is_cleared_by_the_next(tmp_path, monkeypatch):
+    write(MESSY, tmp_path)
+    script = (
+        "import os; from pathlib import Path; from transduce.data.doctor import examine, from_arguments;"
+        "examine(*from_arguments(['x.en', 'x.de']), out=Path('out'), progress=lambda pairs: os._exit(9))"
+    )
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=here, check=False)
+    assert killed.returncode == 9
+    left = tmp_path / ".out.unfinished"
+    (left / "cleaned" / "stale.en").touch()
+    report_of(MESSY, tmp_path, monkeypatch, out=tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "x.de", "x.en"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dropped.tsv", "x.de", "x.en"]
+
+
+def test_two_doctors_do_not_write_into_one_folder(tmp_path, monkeypatch):
+    def meanwhile(pairs):
+        with pytest.raises(DataError, match="another transduce doctor is at work in"):
+            report_of(MESSY, tmp_path, monkeypatch, out=tmp_path / "out")
+
+    report_of(MESSY, tmp_path, monkeypatch, out=tmp_path / "out", progress=meanwhile)
+    assert (tmp_path / "out" / "x.en").read_bytes() == lines(*EN, "Tab\there")
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,7 +11,9 @@ from typing import BinaryIO
 
 from transduce.config import CorpusConfig
 from transduce.data.compression import plain_suffix
+from transduce.data.folder import whole_file
 from transduce.data.pairs import Chunk
+from transduce.data.workplace import alone_in, clear
 from transduce.errors import DataError
 
 DROPPED = "dropped.tsv"
@@ -23,18 +24,19 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 def cleaned_folder(folder: Path, languages: tuple[str, str]) -> Iterator[CleanedCorpora]:
     """A writer whose files appear in `folder` when the block ends well, unless discarded; else nothing is left."""
     refuse_existing(folder)
-    temporary = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+    work = folder.with_name(f".{folder.name}.unfinished")
     try:
-        temporary.mkdir(parents=True)
-        with contextlib.ExitStack() as files:
-            writer = CleanedCorpora(temporary, languages, files)
-            yield writer
-        if not writer.discarded:
-            temporary.rename(folder)
+        with alone_in(work, "doctor"), contextlib.ExitStack() as ending:
+            ending.callback(shutil.rmtree, work, ignore_errors=True)
+            clear(work)
+            (work / "cleaned").mkdir()
+            with contextlib.ExitStack() as files:
+                writer = CleanedCorpora(work / "cleaned", languages, files)
+                yield writer
+            if not writer.discarded:
+                (work / "cleaned").rename(folder)
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {error.strerror}; nothing is left of it") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def refuse_existing(path: Path) -> None:
@@ -48,14 +50,14 @@ def refuse_existing(path: Path) -> None:
 def write_whole(path: Path, text: str) -> None:
     """A small file, there whole or not at all."""
     refuse_existing(path)
-    temporary = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.rename(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+def try_writing(path: Path) -> None:
+    """Refuse at the start of long work what `write_whole` would refuse at its end."""
+    write_whole(path, "")
+    path.unlink()
 
 
 class CleanedCorpora:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import http.client
-import os
 import shutil
 import sys
 import time
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from transduce.data.folder import whole_file
 from transduce.data.lock import LOCK, Lock
+from transduce.disk import sync
 from transduce.errors import DataError
 
 CHUNK = 1 << 16
@@ -125,8 +125,7 @@ def _receive(response: http.client.HTTPResponse, part: Path, start: int, total: 
                 if recent < patience.trickle:
                     raise _TryAgain(f"{recent} bytes in {patience.timeout:.0f} seconds")
                 recent, since = 0, time.monotonic()
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
     if total is not None and received != total:
         raise _TryAgain(f"the connection ended after {received:,} of {total:,} bytes")
 

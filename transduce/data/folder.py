@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from transduce import disk
 from transduce.errors import DataError
 
 RECIPE = "recipe.toml"
@@ -17,20 +17,14 @@ SECTIONS = {"train": "corpora", "valid": "validation", "test": "test"}  # a spli
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name only once all of it is on disk."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    """`disk.whole_file` in a folder that need not exist, for a user who named the file or the folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
+        with disk.whole_file(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DataError(f"{path} cannot be written: {reason}; make room, or choose another folder with --out") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+        raise DataError(f"{path} cannot be written: {reason}; make room, or choose another place") from None
 
 
 def write_recipe(

@@ -7,7 +7,6 @@ inputs are still the same; the store itself appears in one move, when it is whol
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -28,7 +27,9 @@ from transduce.data.spooling import Cleaned, clean
 from transduce.data.store import MANIFEST, Store
 from transduce.data.tokenising import SIDES, Task, tokenise
 from transduce.data.tokenizer import Tokenizer
-from transduce.data.writer import sync_folder, write_file
+from transduce.data.workplace import alone_in, clear
+from transduce.data.writer import write_file
+from transduce.disk import sync_folder
 from transduce.errors import ConfigError, DataError
 
 _ALONE = 20_000  # with fewer pairs, starting processes takes longer than the work
@@ -108,17 +109,10 @@ def _existing(out: Path, verify: bool, say: Say) -> Store | None:
 def _workplace(out: Path, inputs: Inputs) -> Iterator[Path]:
     """The folder of unfinished work, emptied if it belongs to other inputs, held by one process at a time."""
     work = out.with_name(out.name + ".partial")
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"another transduce prepare is at work in {work}; wait for it to finish") from None
+    with alone_in(work, "prepare"):
         owner = work / "fingerprint"
         if not owner.exists() or owner.read_text() != inputs.fingerprint:
-            for path in work.iterdir():
-                if path.name != "lock":
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            clear(work)
             write_file(owner, inputs.fingerprint.encode())
         yield work
         shutil.rmtree(work)

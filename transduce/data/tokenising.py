@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from transduce.data import chance
 from transduce.data.spool import read_spool
 from transduce.data.tokenizer import Tokenizer
 from transduce.data.words import RowEncoder, WordEncoder
-from transduce.data.writer import sync
+from transduce.disk import whole_file
 
 SIDES = ("source", "target")
 
@@ -71,12 +70,8 @@ def _ragged(name: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> dict[str,
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Under another name first, so that a file of this name is whole."""
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]  # a zip, whose checksums are compared on reading
-        sync(file)
-    os.replace(unfinished, path)
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.store import MANIFEST, OFFSETS, digest
+from transduce.disk import sync, sync_folder, whole_file
 
 
 class RaggedWriter:
@@ -57,25 +57,7 @@ def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
     sync_folder(folder)
 
 
-def sync(file: Any) -> None:
-    """Force a written file to the disk."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Force a folder's names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_file(path: Path, content: bytes) -> None:
     """A small file, whole or not at all."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("wb") as file:
+    with whole_file(path) as file:
         file.write(content)
-        sync(file)
-    os.replace(unfinished, path)

@@ -61,9 +61,10 @@ def _readme(bundle: Bundle) -> str:
 
 A package of Argos Translate, installed by `argostranslate.package.install_from_path(FILE)` in Python.
 
-It brings no model that splits text into sentences: Argos Translate then gets one from the network. To work without, put
-one into this package, as a folder next to `model` (`minisbd/*.onnx` in recent versions).
+It brings no model that splits text into sentences: Argos Translate 1.11 gets the one of its language from the network,
+once. To work without, put that into this package, as `minisbd/{data.source_language}.onnx` next to `model`.
 
-Argos Translate joins the pieces of a translation by itself: a character outside the vocabulary, which this model spells
-in bytes, appears there as their codes. `export.json` says how the model was compared with the one it was made of.
+Argos Translate computes in int8 whatever the package holds, unless ARGOS_COMPUTE_TYPE is set to `default`.
+Before 1.10, a character outside the vocabulary, which this model spells in bytes, appears there as their codes.
+`export.json` says how the model was compared with the one it was made of.
 """

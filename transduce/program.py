@@ -1,0 +1,128 @@
+"""Functions as one program: its overview, its parser and its completion; a user's mistake is one line and status 2."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import gc
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tyro
+
+from transduce.errors import InputError, TransduceError
+
+Commands: TypeAlias = Mapping[str, Callable[..., None]]
+SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
+
+
+def run(commands: Commands, arguments: Sequence[str]) -> int:
+    """Run one command line; the exit status. An error that a user caused is one line on stderr and status 2."""
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_overview(commands))
+        elif arguments[0] == "--version":
+            from importlib import metadata
+
+            print(f"transduce {metadata.version('transduce')}")
+        else:
+            _check_first(commands, arguments)
+            _parse(commands, arguments)()
+    except TransduceError as error:
+        print(f"transduce: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except BrokenPipeError:  # the reader of our output went away: nothing to say, nobody to say it to
+        sys.stderr.close()
+        return 0
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        reason = str(error).partition("\n")[0] or "Python could not allocate any more"
+        print(f"transduce: there is too little memory: {reason}; take a smaller model or batch", file=sys.stderr)
+        return 2
+    except OSError as error:  # a folder in place of a file, no permission, a full disk
+        print(f"transduce: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("transduce: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """For what a command imports and loads at its start: it stays, so looking for garbage in it is time lost."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it
+
+
+def _overview(commands: Commands) -> str:
+    lines = ["usage: transduce COMMAND ...", "", "commands:"]
+    for name, command in commands.items():
+        lines.append(f"  {name:<10} {(command.__doc__ or '').partition(chr(10))[0]}")
+    lines += [
+        "",
+        "transduce COMMAND --help shows a command's options and an example.",
+        "transduce --version prints the version.",
+        "transduce --tyro-print-completion bash (or zsh, fish) prints a shell completion script.",
+    ]
+    return "\n".join(lines)
+
+
+def _check_first(commands: Commands, arguments: Sequence[str]) -> None:
+    """Refuse what the parser has no good words for: a command that does not exist, a shell it does not know."""
+    first, *others = arguments
+    if first == "--tyro-print-completion":
+        if (shell := "".join(others)) not in SHELLS:
+            raise InputError(f"there is no completion script for {shell!r}; expected one of {', '.join(SHELLS)}")
+    elif first not in commands and not first.startswith("-"):
+        close = difflib.get_close_matches(first, commands, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(commands)}"
+        raise InputError(f"{first!r} is not a command; {hint}")
+
+
+def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
+    """The command with its arguments bound. Parsing is apart from running so that its errors become one line."""
+
+    def deferred(command: Callable[..., None]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def bind(*args: Any, **kwargs: Any) -> Callable[[], None]:
+            return functools.partial(command, *args, **kwargs)
+
+        return bind
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            binding = {name: deferred(command) for name, command in commands.items()}
+            bound: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
+                binding, prog="transduce", args=list(arguments)
+            )
+            return bound
+    except SystemExit as stop:
+        if stop.code == 2:
+            raise TransduceError(_one_line(complaint.getvalue())) from None
+        raise
+
+
+def _one_line(box: str) -> str:
+    """The first and the last section of the parser's message, which it draws in a box under a title."""
+    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
+    text = "\n".join("" if not line.strip("─-╰╯") else line for line in lines)
+    sections = [" ".join(section.split()) for section in text.split("\n\n")]
+    sections = [section for section in sections if section]
+    return "; ".join(sections[:1] + sections[1:][-1:])
