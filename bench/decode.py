@@ -56,7 +56,7 @@ def main() -> None:
         for beam in options.beams:
             search = SearchConfig(beam_size=beam, min_length=WRITTEN, max_length=WRITTEN)
             contenders = {
-                "transduce": lambda s=sources, c=search: engine.search(s, c),
+                "transduce": lambda s=sources, c=search: engine.search(s, c, token_scores=False),
                 "generate": lambda s=sources, b=beam: generate(s, b),
             }
             if options.profile:

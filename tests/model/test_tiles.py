@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.model import Tokens, tiled
@@ -27,6 +27,7 @@ def groups_one_by_one(lengths):
 
 @settings(deadline=None, max_examples=60)
 @given(LENGTHS)
+@example([(40, 1), (24, 1), (1, 40), (1, 25), (64, 64), (65, 1), (1, 1), (1, 1), (63, 3)] * 4)
 def test_each_group_takes_as_many_sentences_as_fit(lengths):
     source, target = tiled(*(packed(side, 0) for side in zip(*lengths, strict=True)))
     in_parts, count = target.tiles.counts[0].tolist()

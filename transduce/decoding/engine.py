@@ -106,19 +106,21 @@ class TorchEngine:
             found = {
                 i: one
                 for some in ([[job] for job in jobs] if alone else [jobs])
-                for i, one in self._search(some, config)
+                for i, one in self._search(some, config, token_scores)
             }
             if exact and len(jobs) > 1 and not alone:
                 doubtful = [job for job in jobs if found[job.index][0].margin < NOISE]
-                found |= {i: one for job in doubtful for i, one in self._search([job], config)}
+                found |= {i: one for job in doubtful for i, one in self._search([job], config, token_scores)}
         return [found[i] for i in range(len(sources))]
 
-    def _search(self, jobs: Sequence[Job], config: SearchConfig) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def _search(
+        self, jobs: Sequence[Job], config: SearchConfig, token_scores: bool
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         if self.device.type == "cuda" and len(self.models) == 1:
             from transduce.decoding import slots  # and with it Triton
 
             with torch.cuda.device(self.device):
-                yield from slots.search(self.models[0], jobs, config, self._slots)
+                yield from slots.search(self.models[0], jobs, config, self._slots, token_scores=token_scores)
             return
         shape = self.models[0].config
         source_pad = (shape.source_vocab_size or shape.vocab_size) - 1

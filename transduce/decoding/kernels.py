@@ -89,13 +89,14 @@ def _attend_self(
         highest = tl.sum(query * key.to(tl.float32), 0)
         total = highest * 0.0 + 1.0
         sums = value.to(tl.float32)
-        first = t * 0
+        first = 0
         if REACH >= 0:  # §4: a neighbourhood
             first = tl.maximum(t - REACH, 0)
+        # Ancestors are asked for ahead, before it is known how many there are: one wait less for memory.
+        columns = first + tl.arange(0, BLOCK)
+        rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
         for start in range(first, t, BLOCK):
-            columns = start + tl.arange(0, BLOCK)
             inside = columns < t
-            rows = tl.load(ancestors + row * W + columns, mask=inside, other=0)
             there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
             keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
             values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
@@ -106,6 +107,8 @@ def _attend_self(
             total = total * rescale + tl.sum(weights, 0)
             sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
             highest = new_highest
+            columns = start + BLOCK + tl.arange(0, BLOCK)
+            rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
         tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
 
 

@@ -50,12 +50,17 @@ def _scan(
     part, row = tl.program_id(0), tl.program_id(1)
     blocks = part * BLOCKS + tl.arange(0, BLOCKS)
     ids = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # Masked by V, not by what counts: a number of tokens that is a multiple of 8 is read 16 bytes at a time.
-    read = tl.load(logits + row.to(tl.int64) * V + ids, mask=ids < V, other=NEVER).to(tl.float32)
-    values = tl.where(ids < V - 1, read, NEVER)  # padding is never said, and takes no probability
+    here = logits + row.to(tl.int64) * V + ids
+    if (part == 0) | (part == tl.num_programs(0) - 1):  # where tokens stand that are special, and the last ones
+        # Masked by V, not by what counts: a number of tokens that is a multiple of 8 is read 16 bytes at a time.
+        read = tl.load(here, mask=ids < V, other=NEVER).to(tl.float32)
+        values = tl.where(ids < V - 1, read, NEVER)  # padding is never said, and takes no probability
+        best = tl.max(tl.where(_sayable(ids, V, FORBID_UNK), values, NEVER), 1)
+    else:
+        values = tl.load(here).to(tl.float32)
+        best = tl.max(values, 1)
     top = tl.max(tl.max(values, 1), 0)
     total = tl.sum(tl.sum(tl.exp(values - tl.where(top > NEVER, top, 0.0)), 1), 0)
-    best = tl.max(tl.where(_sayable(ids, V, FORBID_UNK), values, NEVER), 1)
     count: tl.constexpr = (V + BLOCK - 1) // BLOCK
     tl.store(maxima + row * count + blocks, best, mask=blocks < count)
     tl.store(highest + row * tl.num_programs(0) + part, top)

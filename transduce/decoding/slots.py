@@ -7,6 +7,7 @@ next one, and until then its part of a step changes nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
@@ -31,7 +32,7 @@ from transduce.model.tokens import refuse_empty
 CAPACITY = 32  # source and target positions come in such portions: as many graphs as there are sizes
 ROOM = 2048 * 96  # target positions of all rows together
 KEPT = 8  # shapes whose graphs are kept
-STEPS = 4  # between two looks at which sentences are done: looking makes Python wait for the GPU
+STEPS = 2  # between two looks at which sentences are done
 
 
 class Slots:
@@ -50,24 +51,33 @@ class Slots:
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}  # of so many sources at once
         self.graphs = Graphs(self.device)
 
-    def search(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Index and hypotheses of each job, as they are done."""
+    def search(self, jobs: Sequence[Job], token_scores: bool) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Index and hypotheses of each job, as they are done.
+
+        While one looks at what some steps did, the next are under way, so that the GPU does not wait for Python.
+        """
         self.graphs.run("weights", self.decoder.refresh)
-        waiting, places, empty = list(reversed(jobs)), dict[int, Job](), list(range(self.B))
+        waiting, places, empty = list(reversed(jobs)), dict[int, tuple[Job, int]](), list(range(self.B))
+        begun, under_way = 0, deque[Any]()  # rounds of steps
         while waiting or places:
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
                 now = [waiting.pop() for _ in empty[: len(waiting)]]
                 self._fill(empty[: len(now)], now)
-                places |= zip(empty, now, strict=False)
+                places |= {place: (job, begun) for place, job in zip(empty, now, strict=False)}
                 empty = empty[len(now) :]
-            self.graphs.run("steps", self._steps)
-            if self.device.type == "cuda":
-                torch.cuda.current_stream().synchronize()
-            alive = self.alive.tolist()
-            done = [place for place in places if not alive[place]]
-            found = results(self.beams, torch.tensor(done, device=self.device)) if done else []
+            if any((begun - since) * STEPS <= job.limit for job, since in places.values()):  # some may need more steps
+                self.graphs.run("steps", self._steps)
+                begun += 1
+                under_way.append(torch.cuda.current_stream().record_event() if self.graphs.captures else None)
+                if len(under_way) < 2:
+                    continue
+            if event := under_way.popleft():
+                event.synchronize()
+            alive, ended = self.alive.tolist(), begun - len(under_way)
+            done = [place for place, (_, since) in places.items() if not alive[place] and since < ended]
+            found = results(self.beams, torch.tensor(done, device=self.device), token_scores) if done else []
             for place, hypotheses in zip(done, found, strict=True):
-                yield places.pop(place).index, hypotheses
+                yield places.pop(place)[0].index, hypotheses
             empty += done
 
     def _fill(self, places: list[int], jobs: list[Job]) -> None:
@@ -155,11 +165,15 @@ def _padded(rows: Sequence[Sequence[int]], width: int, filler: int) -> np.ndarra
 
 
 def search(
-    model: Transformer, jobs: Sequence[Job], config: SearchConfig, kept: dict[tuple[Any, ...], Slots]
+    model: Transformer,
+    jobs: Sequence[Job],
+    config: SearchConfig,
+    kept: dict[tuple[Any, ...], Slots],
+    *,
+    token_scores: bool = True,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Index and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
-    for job in jobs:
-        refuse_empty([job.source])
+    refuse_empty([job.source for job in jobs])
     for S, group in groupby(
         sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
     ):
@@ -170,4 +184,4 @@ def search(
         while len(kept) >= KEPT and key not in kept:
             kept.pop(next(iter(kept)))  # the one that was not used for the longest
         kept[key] = kept.pop(key) if key in kept else Slots(model, config, B, S, W)
-        yield from kept[key].search(some)
+        yield from kept[key].search(some, token_scores)
