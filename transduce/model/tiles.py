@@ -1,6 +1,6 @@
 """Which sentences of a row are attended to together: as many, one after the other, as a tile has places for.
 
-Tensors of fixed shape alone, on any device: a feeding thread makes the tiles of a training step ahead of time, for
+Results have a fixed shape, on any device: a feeding thread makes the tiles of a training step ahead of time, for
 both sides at once; elsewhere they are made where they are needed.
 """
 
@@ -51,12 +51,13 @@ def tile(queries: Tensor, keys: Tensor) -> tuple[Tiles, Tiles]:
 
 
 def _sentences(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each sentence of the queries begins, and its keys; after the last one Q and K:  (B, Q + 1) twice."""
+    """Where each sentence of the queries begins, and its keys; after the last one Q and K:  (B, n + 1) twice."""
     Q, K = queries.size(1), keys.size(1)
     begins = F.pad(queries[:, 1:] != queries[:, :-1], (1, 0), value=True)
+    most = Q if queries.is_cuda else int(begins.sum(1).max())  # a GPU is not asked: Python would wait for it
     places = torch.arange(Q, device=queries.device).expand_as(queries)
-    number = (begins.cumsum(1) - 1).where(begins, Q)
-    q_begin = places.new_full((queries.size(0), Q + 1), Q).scatter(1, number, places.where(begins, Q))
+    number = (begins.cumsum(1) - 1).where(begins, most)
+    q_begin = places.new_full((queries.size(0), most + 1), Q).scatter(1, number, places.where(begins, Q))
     k_begin = torch.searchsorted(keys, queries.gather(1, q_begin.clamp(max=Q - 1))).where(q_begin < Q, K)
     k_begin[:, 0] = 0  # keys that nobody asks for have a gradient too, of zero
     return q_begin, k_begin

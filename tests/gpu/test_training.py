@@ -1,0 +1,40 @@
+"""On CUDA: a training step has the loss and the gradients of the CPU's, fused kernels and tiles included."""
+
+import random
+
+import pytest
+import torch
+
+from transduce.config import ModelConfig
+from transduce.model import Tokens, Transformer, tiled
+from transduce.training.step import Learner
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+CONFIG = ModelConfig(vocab_size=101, N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, p_drop=0.0)
+
+
+def sentences(lengths, seed):
+    chance = random.Random(seed)
+    return [[*chance.choices(range(2, 100), k=n - 1), 0] for n in lengths]
+
+
+@pytest.mark.parametrize(("bf16", "bound"), [(False, 1e-3), (True, 5e-2)])
+@pytest.mark.parametrize("ahead", [True, False], ids=["tiles made ahead", "tiles made there"])
+def test_gradients_are_those_of_the_cpu(bf16, bound, ahead):
+    lengths = [28, 3, 130, 61, 2, 90, 200, 17, 44, 64, 65]
+    source = Tokens.packed([sentences(lengths, 1)], pad=100, width=768)
+    target = Tokens.packed([sentences([max(2, n - 9) for n in lengths], 2)], pad=100, width=768)
+    torch.manual_seed(0)
+    learner = Learner(Transformer(CONFIG), eps_ls=0.1)
+    expected = learner(source, target)
+    expected[0].backward()
+    there = Learner(Transformer(CONFIG).cuda(), eps_ls=0.1, bf16=bf16)
+    there.load_state_dict(learner.state_dict())
+    sides = tiled(source, target) if ahead else (source, target)
+    sums = there(*(side.to("cuda") for side in sides))
+    sums[0].backward()
+    assert sums.tolist() == pytest.approx(expected.tolist(), rel=bound / 5)
+    for (name, ours), oracle in zip(there.named_parameters(), learner.parameters(), strict=True):
+        error = (ours.grad.cpu() - oracle.grad).norm() / oracle.grad.norm().clamp(min=1e-3)
+        assert error < bound, name
