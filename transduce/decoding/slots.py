@@ -32,6 +32,7 @@ from transduce.model.tokens import refuse_empty
 CAPACITY = 32  # source and target positions come in such portions: as many graphs as there are sizes
 ROOM = 2048 * 96  # target positions of all rows together
 KEPT = 8  # shapes whose graphs are kept
+READ = 128  # sources at once: the GPU begins while Python prepares the next
 STEPS = 2  # between two looks at which sentences are done
 
 
@@ -62,7 +63,8 @@ class Slots:
         while waiting or places:
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
                 now = [waiting.pop() for _ in empty[: len(waiting)]]
-                self._fill(empty[: len(now)], now)
+                for start in range(0, len(now), READ):
+                    self._fill(empty[start : min(start + READ, len(now))], now[start : start + READ])
                 places |= {place: (job, begun) for place, job in zip(empty, now, strict=False)}
                 empty = empty[len(now) :]
             if any((begun - since) * STEPS <= job.limit for job, since in places.values()):  # some may need more steps

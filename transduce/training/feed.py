@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -89,8 +89,14 @@ def to_tokens(batch: Batch, device: torch.device) -> MicroBatch:
     if device.type != "cuda":
         return source, target
 
-    def send(tensor: Tensor) -> Tensor:
-        return tensor.pin_memory().to(device, non_blocking=True)
-
     source, target = tiled(source, target)
-    return source.each(send), target.each(send)
+    return in_one_piece((source, target), lambda numbers: numbers.pin_memory().to(device, non_blocking=True))
+
+
+def in_one_piece(batch: MicroBatch, send: Callable[[Tensor], Tensor]) -> MicroBatch:
+    """The batch with all its tensors, of one type, sent as one: each would cost as much as all."""
+    tensors = [tensor for side in batch for tensor in side.tensors()]
+    sent = send(torch.cat([tensor.flatten() for tensor in tensors])).split([tensor.numel() for tensor in tensors])
+    parts = iter(part.view(tensor.shape) for part, tensor in zip(sent, tensors, strict=True))
+    source, target = (side.each(lambda _: next(parts)) for side in batch)
+    return source, target
