@@ -49,14 +49,15 @@ STEPS = 8  # different ones, over and over
 POOL = 64  # of so many, sorted by length: as many as a plan sorts together
 
 
-def random_steps(tokens: int, vocab_size: int, mean: float = 28.0) -> list[list[Pair]]:
-    """Steps of about so many tokens a side, each of pairs of similar lengths."""
+def random_steps(tokens: int, vocab_size: int, mean: float = 28.0, spread: float = 0.6) -> list[list[Pair]]:
+    """Steps of about so many tokens a side, each of pairs of similar lengths; without a spread sources have one."""
     rng = np.random.default_rng(1)
     pairs: list[Pair] = []
     drawn = 0
     while drawn < POOL * tokens:
-        source = int(np.clip(rng.lognormal(np.log(mean) - 0.18, 0.6), 2, 8 * mean))
-        lengths = (source, int(np.clip(source * rng.uniform(0.8, 1.25), 2, 8 * mean)))
+        longest = 8 * mean if spread else mean
+        source = int(np.clip(rng.lognormal(np.log(mean) - spread**2 / 2, spread), 2, longest))
+        lengths = (source, int(np.clip(source * rng.uniform(0.8, 1.25), 2, longest)))
         drawn += max(lengths)
         pairs.append(tuple((rng.zipf(1.3, n) % (vocab_size - 3) + 2).tolist() for n in lengths))  # type: ignore[arg-type]
     pairs.sort(key=lambda pair: max(map(len, pair)))
@@ -92,10 +93,10 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Calla
     optimisers = build_optimisers(learner.named_parameters(), recipe.training)
     if cuda:
         graphed = GraphedStep(learner, optimisers, recipe, device)
-        return lambda i: graphed([inputs[i % STEPS]], counts[i % STEPS], i + 1)  # type: ignore[list-item]
+        return lambda i: graphed([inputs[i % len(inputs)]], counts[i % len(inputs)], i + 1)  # type: ignore[list-item]
     alone = World(0, 1, device)
     return lambda i: train_step(
-        learner, optimisers, [inputs[i % STEPS]], counts[i % STEPS], recipe, i + 1, alone  # type: ignore[list-item]
+        learner, optimisers, [inputs[i % len(inputs)]], counts[i % len(inputs)], recipe, i + 1, alone  # type: ignore[list-item]
     )  # fmt: skip
 
 
@@ -163,20 +164,20 @@ def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.devic
 
 
 def measure(
-    contenders: dict[str, Callable[[int], object]], rounds: int, device: torch.device
+    contenders: dict[str, Callable[[int], object]], rounds: int, device: torch.device, steps: int = STEPS
 ) -> dict[str, tuple[float, float]]:
     """By name: (seconds until warm, seconds a step). Contenders take turns, so that a noisy machine is alike to all."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 
     def seconds_of(step: Callable[[int], object]) -> float:
         start = time.perf_counter()
-        for i in range(STEPS):
+        for i in range(steps):
             step(i)
         wait()
         return time.perf_counter() - start
 
     warm = {name: seconds_of(step) + seconds_of(step) for name, step in contenders.items()}
-    times = [{name: seconds_of(step) / STEPS for name, step in contenders.items()} for _ in range(rounds)]
+    times = [{name: seconds_of(step) / steps for name, step in contenders.items()} for _ in range(rounds)]
     return {name: (warm[name], statistics.median(time[name] for time in times)) for name in contenders}
 
 
@@ -205,19 +206,17 @@ def profile(step: Callable[[int], object], device: torch.device) -> dict[str, fl
 def growth(recipe: Recipe, device: torch.device, rounds: int) -> list[dict[str, float | str]]:
     """Ours alone, as sentences grow to 8,192 tokens and as the model grows."""
     rows: list[dict[str, float | str]] = []
-    lengths = [
-        (recipe, f"sentences of about {length:,} tokens", float(length)) for length in (32, 128, 512, 2048, 8192)
-    ]
+    lengths = [(recipe, f"sentences of {length:,} tokens", float(length), 0.0) for length in (32, 128, 512, 2048, 8192)]
     names = ("tiny", "base", "big") if device.type == "cuda" else ("table3-C-N2", "base")
-    models = [(replace(preset(name), training=recipe.training), name, 28.0) for name in names]
-    for each, name, length in [*lengths, *models]:
+    models = [(replace(preset(name), training=recipe.training), name, 28.0, 0.6) for name in names]
+    for each, name, length, spread in [*lengths, *models]:
         tokens = max(each.training.tokens_per_step, int(2 * length))
-        steps = random_steps(tokens, each.model.vocab_size, length)
+        steps = random_steps(tokens, each.model.vocab_size, length, spread)[1::3]
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        _, seconds = measure({"transduce": ours(each, steps, device)}, rounds, device)["transduce"]
+        _, seconds = measure({"transduce": ours(each, steps, device)}, rounds, device, len(steps))["transduce"]
         memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
-        count = sum(len(target) for pairs in steps for _, target in pairs) / STEPS
+        count = sum(len(target) for pairs in steps for _, target in pairs) / len(steps)
         rows.append({"name": name, "target_tokens_per_second": count / seconds, "memory_gib": memory})
         print(f"{name:<34} {count / seconds:>12,.0f} target tokens/s {memory:>6.1f} GiB")
     return rows

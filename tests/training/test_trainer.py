@@ -15,6 +15,7 @@ from transduce.checkpoint import average, checkpoints, load_newest
 from transduce.data.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.decoding.translator import Translator
+from transduce.describe import training_memory
 from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
@@ -224,6 +225,24 @@ def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(mad
     for parts in (2, 4):
         too_few(tmp_path, ALONE, parts).touch()
         assert fitting_micro_batches(recipe, ALONE, tmp_path) == 2 * parts
+
+
+def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(made, tmp_path, monkeypatch):
+    recipe = change(made[1], tokens_per_step=100_000)
+    assert fitting_micro_batches(recipe, ALONE, tmp_path) == 1
+    enough = training_memory(recipe.model, 25_000) * 2 / 0.8
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, math.ceil(enough)))
+    assert fitting_micro_batches(recipe, ALONE, tmp_path) == 4
+    enough = 1000
+    with pytest.raises(ConfigError, match=r"the model does not fit into 0\.0 GiB of memory; choose"):
+        train(recipe, made[2], tmp_path / "run", ALONE)
+
+
+def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(made, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/run cannot be written, because of .*file; choose"):
+        train_from_recipe(str(made[0]), run=tmp_path / "file/run", store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimiser": "muon"}])

@@ -14,7 +14,7 @@ from transduce.data.store import Store
 from transduce.errors import ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.parallel import world
-from transduce.training.run import Standing, adopt
+from transduce.training.run import Standing, adopt, check_place
 from transduce.training.trainer import train
 
 
@@ -41,6 +41,7 @@ def train_from_recipe(
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
         if here.speaks:
+            check_place(folder)
             prepare(recipe, path.parent, place, tokenizers=tokenizers, say=lambda line: print(line, file=sys.stderr))
         here.wait()
         return train(recipe, Store(place), folder, here, start_from=bundle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,11 @@ def too_few(run: Path, world: World, parts: int) -> Path:
 
 
 def _estimate(recipe: Recipe, world: World) -> int:
-    """Micro-batches whose memory, by estimate, the device has free."""
-    if world.device.type != "cuda":
-        return 1
-    free, _ = torch.cuda.mem_get_info()
-    parts = 1
-    while training_memory(recipe.model, recipe.training.tokens_per_step // (parts * world.size)) > 0.8 * free:
+    """Micro-batches whose memory, by estimate, the device has free. On a CPU, where that varies, it has all of it."""
+    cuda, parts = world.device.type == "cuda", 1
+    free = torch.cuda.mem_get_info()[0] if cuda else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = 0.8 * free / (1 if cuda else 2)  # the estimate is for bf16
+    while training_memory(recipe.model, recipe.training.tokens_per_step // (parts * world.size)) > room:
         parts *= 2
         if parts > 1024:
             raise ConfigError(f"the model does not fit into {free / 2**30:.1f} GiB of memory; choose a smaller one")

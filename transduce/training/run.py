@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,13 @@ def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
         raise ConfigError('data.tokenizer.joint is false, but model.sharing is "three-way"; use "two-way" or "none"')
     model = replace(recipe.model, vocab_size=target, source_vocab_size=None if joint else source)
     return replace(recipe, model=model)
+
+
+def check_place(run: Path) -> None:
+    """Refuse a folder that could not be made or written, before any work is done for it."""
+    there = next(place for place in (run, *run.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{run} cannot be written, because of {there}; choose another folder with --run")
 
 
 def claim(run: Path, recipe: Recipe) -> None:

@@ -53,6 +53,7 @@ class Trainer:
     def __init__(self, recipe: Recipe, store: Store, run: Path, world: World, start_from: Bundle | None) -> None:
         self.recipe, self.store, self.run, self.world = recipe, store, run, world
         training = recipe.training
+        self.micro_batches = fitting_micro_batches(recipe, world, run)  # before memory is taken
         torch.manual_seed(training.seed)
         self.model = Transformer(recipe.model).to(world.device)
         if training.recompute:
@@ -70,7 +71,6 @@ class Trainer:
         self._resume(start_from)
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
-        self.micro_batches = fitting_micro_batches(recipe, world, run)
         graphed = world.size == 1 and world.device.type == "cuda" and training.optimiser != "muon"
         self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
 
