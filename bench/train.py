@@ -12,9 +12,11 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +34,7 @@ from transduce.training.parallel import World
 from transduce.training.step import Learner, train_step
 
 Pair = tuple[list[int], list[int]]
+Step = Callable[[int], object]
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("transformers.MarianMTModel", "torch.nn.Transformer")
 PARTS = {  # of a step, by what stands in the names of operations and kernels; the first that fits
@@ -74,7 +77,7 @@ def padded(pairs: list[Pair], pad: int) -> tuple[Tokens, Tokens]:
     return source, target
 
 
-def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Callable[[int], object]:
+def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
     """One step of transduce: on CUDA packed, in bf16, as a captured graph."""
     pad, cuda = recipe.model.pad, device.type == "cuda"
     counts = [sum(len(target) for _, target in pairs) for pairs in steps]
@@ -123,7 +126,7 @@ class TorchTransformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
 
-def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Callable[[int], object]:
+def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
     """One step of a peer, on CUDA in bf16 by autocast."""
     config = recipe.model
     if name == "torch.nn.Transformer":
@@ -163,25 +166,51 @@ def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.devic
     return step
 
 
-def measure(
-    contenders: dict[str, Callable[[int], object]], rounds: int, device: torch.device, steps: int = STEPS
-) -> dict[str, tuple[float, float]]:
-    """By name: (seconds until warm, seconds a step). Contenders take turns, so that a noisy machine is alike to all."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+class Measured(NamedTuple):
+    """Of one contender."""
 
-    def seconds_of(step: Callable[[int], object]) -> float:
+    step: Step
+    warm_up_s: float
+    memory_gib: float  # at most, above what was there before it
+    step_s: float
+
+
+def measure(
+    contenders: Mapping[str, Callable[[], Step]], rounds: int, device: torch.device, steps: int = STEPS
+) -> dict[str, Measured]:
+    """Make each contender and let it warm up; then they take turns, so that a noisy machine is alike to all."""
+
+    def seconds_of(step: Step) -> float:
         start = time.perf_counter()
         for i in range(steps):
             step(i)
-        wait()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    warm = {name: seconds_of(step) + seconds_of(step) for name, step in contenders.items()}
-    times = [{name: seconds_of(step) / steps for name, step in contenders.items()} for _ in range(rounds)]
-    return {name: (warm[name], statistics.median(time[name] for time in times)) for name in contenders}
+    ready: dict[str, Measured] = {}
+    for name, make in contenders.items():
+        before = memory(device, since_now=True)
+        step = make()
+        warm = seconds_of(step) + seconds_of(step)
+        ready[name] = Measured(step, warm, (memory(device) - before) / 2**30, 0.0)
+    times = [{name: seconds_of(each.step) / steps for name, each in ready.items()} for _ in range(rounds)]
+    return {name: each._replace(step_s=statistics.median(time[name] for time in times)) for name, each in ready.items()}
 
 
-def profile(step: Callable[[int], object], device: torch.device) -> dict[str, float]:
+def memory(device: torch.device, *, since_now: bool = False) -> int:
+    """The most bytes in use since it was last asked with `since_now`, and then those in use now."""
+    if device.type == "cuda":
+        if since_now:
+            torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.max_memory_allocated()
+    if since_now:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak begins anew
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def profile(step: Step, device: torch.device) -> dict[str, float]:
     """Where the time of a step goes: milliseconds by what is computed, and the dearest kernels on the screen."""
     cuda = device.type == "cuda"
     activity = torch.profiler.ProfilerActivity
@@ -212,13 +241,10 @@ def growth(recipe: Recipe, device: torch.device, rounds: int) -> list[dict[str, 
     for each, name, length, spread in [*lengths, *models]:
         tokens = max(each.training.tokens_per_step, int(2 * length))
         steps = random_steps(tokens, each.model.vocab_size, length, spread)[1::3]
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        _, seconds = measure({"transduce": ours(each, steps, device)}, rounds, device, len(steps))["transduce"]
-        memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
-        count = sum(len(target) for pairs in steps for _, target in pairs) / len(steps)
-        rows.append({"name": name, "target_tokens_per_second": count / seconds, "memory_gib": memory})
-        print(f"{name:<34} {count / seconds:>12,.0f} target tokens/s {memory:>6.1f} GiB")
+        made = measure({name: partial(ours, each, steps, device)}, rounds, device, len(steps))[name]
+        rate = sum(len(target) for pairs in steps for _, target in pairs) / len(steps) / made.step_s
+        rows.append({"name": name, "target_tokens_per_second": rate, "memory_gib": made.memory_gib})
+        print(f"{name:<34} {rate:>12,.0f} target tokens/s {made.memory_gib:>6.1f} GiB")
     return rows
 
 
@@ -253,24 +279,28 @@ def main() -> None:
         result["growth"] = growth(recipe, device, arguments.rounds)
     else:
         steps = random_steps(tokens, recipe.model.vocab_size, 28.0 if cuda else 14.0)
-        contenders = {"transduce": ours(recipe, steps, device)}
+        contenders = {"transduce": partial(ours, recipe, steps, device)}
         if not arguments.alone:
-            contenders |= {name: peer(name, recipe, steps, device) for name in PEERS}
-        if arguments.profile:
-            result["milliseconds"] = profile(contenders["transduce"], device)
+            contenders |= {name: partial(peer, name, recipe, steps, device) for name in PEERS}
         count = sum(len(target) for pairs in steps for _, target in pairs) / STEPS
         flops = count_flops(recipe.model).training * count / 1e12
         rows = measure(contenders, arguments.rounds, device)
-        slowest = max(seconds for _, seconds in rows.values())
-        for name, (warm, seconds) in rows.items():
+        if arguments.profile:
+            result["milliseconds"] = profile(rows["transduce"].step, device)
+        slowest = max(each.step_s for each in rows.values())
+        for name, each in rows.items():
             print(
-                f"{name:<28} {count / seconds:>11,.0f} target tokens/s {slowest / seconds:>6.2f} x "
-                f"{seconds * 1e3:>9.2f} ms {flops / seconds:>7.2f} TFLOP/s, warm after {warm:.1f} s"
+                f"{name:<28} {count / each.step_s:>11,.0f} target tokens/s {slowest / each.step_s:>6.2f} x "
+                f"{each.step_s * 1e3:>9.2f} ms {flops / each.step_s:>7.2f} TFLOP/s {each.memory_gib:>6.2f} GiB, "
+                f"warm after {each.warm_up_s:.1f} s"
             )
         result["results"] = {
-            name: {"warm_up_s": warm, "step_ms": seconds * 1e3, "target_tokens_per_second": count / seconds}
-            for name, (warm, seconds) in rows.items()
-        }
+            name: {
+                "warm_up_s": each.warm_up_s, "memory_gib": each.memory_gib, "step_ms": each.step_s * 1e3,
+                "target_tokens_per_second": count / each.step_s,
+            }
+            for name, each in rows.items()
+        }  # fmt: skip
     arguments.json.write_text(json.dumps(result, indent=1))
 
 
