@@ -1,5 +1,8 @@
 """The Triton kernels equal the plain formulas and their gradients; without a GPU, Triton's interpreter runs them."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -105,6 +108,19 @@ def test_the_fused_residual_is_dropout_then_sum_then_norm(size, p_drop):
     assert_same_gradients([fused], [expected], inputs, keep=True)
     assert_same_gradients([again], [expected], inputs, keep=True)
     assert_same_gradients([fused, again], [expected, expected], inputs)
+
+
+@pytest.mark.parametrize("learning", [True, False])
+def test_a_residual_that_knows_its_second_use_is_freed(learning):
+    from transduce.model.fused import ResidualNorm
+
+    x, weight = torch.randn(1, 4, 16, device=DEVICE, requires_grad=learning), torch.ones(16, device=DEVICE)
+    y, y.again = ResidualNorm.apply(x, x, weight, weight, torch.tensor(1, device=DEVICE), 0.0, 1e-5)
+    assert y.again.data_ptr() == y.data_ptr()
+    alive = weakref.ref(y)
+    del y
+    gc.collect()
+    assert alive() is None
 
 
 def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place():

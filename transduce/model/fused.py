@@ -113,7 +113,7 @@ class ResidualNorm(torch.autograd.Function):
         ctx.save_for_backward(total, weight, seed, means, scales)
         ctx.p_drop = p_drop
         ctx.set_materialize_grads(False)
-        return y, y.view_as(y)
+        return y, y.detach()  # no view: one that y keeps as an attribute would keep y for ever
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
