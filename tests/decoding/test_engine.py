@@ -1,7 +1,9 @@
 """The torch engine: fast paths equal the plain one, and no sentence depends on its neighbours."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from time import sleep
 
 import pytest
 import torch
@@ -66,6 +68,22 @@ def test_a_step_with_buffers_equals_decode(changes):
         rows = rows[1:] if time == 10 else rows  # a sentence has ended
         state, cache = state.select(rows.flatten()), cache.select(rows.flatten())
         tokens = torch.randint(model.config.vocab_size - 1, (rows.numel(),), generator=chance)
+
+
+def test_threads_search_one_after_the_other(monkeypatch):
+    """A model in training is set back by the search that set it; and on a GPU searches share their places."""
+    model, modes = build(N=1).train(), []
+    engine = TorchEngine(model)
+
+    def slow(tokens, state):
+        sleep(0.01)
+        modes.append(model.training)
+        return engines._step(model, tokens, state)
+
+    monkeypatch.setattr(engines, "partial", lambda *_: slow)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda n: engine.search(SOURCES[:1], SearchConfig(max_length=n)), (1, 2, 3, 4)))
+    assert not any(modes)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="nothing is packed without oneDNN")

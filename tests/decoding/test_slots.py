@@ -2,6 +2,8 @@
 
 import math
 import random
+from contextlib import nullcontext
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -58,10 +60,10 @@ def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, r, d_k, d
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize(("d_k", "d_v"), [(16, 16), (24, 6)])
-def test_the_hypotheses_of_a_sentence_attend_to_its_source_and_not_to_padding(dtype, d_k, d_v):
+@pytest.mark.parametrize(("K", "d_k", "d_v"), [(3, 16, 16), (3, 24, 6), (20, 16, 16)])
+def test_the_hypotheses_of_a_sentence_attend_to_its_source_and_not_to_padding(dtype, K, d_k, d_v):
     torch.manual_seed(0)
-    h, K, S, lengths = 2, 3, 64, [50, 1]
+    h, S, lengths = 2, 64, [50, 1]
     queries, memory = torch.randn(2 * K, h * d_k).to(dtype), torch.randn(2, S, 2, h * (d_k + d_v)).to(dtype)[:, :, 1]
     output = kernels.attend_memory(queries, memory, torch.tensor(lengths, dtype=torch.int32), h, d_k)
     for b, length in enumerate(lengths):
@@ -213,7 +215,9 @@ def test_hypotheses_longer_than_one_part_are_moved_whole():
     assert beams.ended.tokens[0, 1, :71].tolist() == [*before.live.tokens[0, 1, :70].tolist(), 0]
 
 
-@pytest.mark.parametrize(("patience", "goes_on"), [(1.0, False), (1.25, True), (1.5, True), (math.inf, True)])
+@pytest.mark.parametrize(
+    ("patience", "goes_on"), [(1.0, False), (1.25, True), (1.5, True), (1e30, True), (math.inf, True)]
+)
 def test_a_search_is_over_when_enough_have_ended(patience, goes_on):
     """The second end comes behind a better hypothesis, which lives on if patience allows."""
     config = SearchConfig(beam_size=2, patience=patience, alpha=0.0)
@@ -270,6 +274,37 @@ def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
             assert ours.token_log_probs == pytest.approx(theirs.token_log_probs, abs=1e-4)
 
 
+def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
+    recorded, device = [], torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", MagicMock)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
+    monkeypatch.setattr(torch.cuda, "graph", lambda _, pool, stream, mode: nullcontext(recorded.append(stream)))
+    graphs = slots.Graphs(device)
+    for _ in range(2):
+        graphs.run("steps", lambda: None)
+    assert recorded == [device]
+    slots._stream.cache_clear()
+
+
+@torch.inference_mode()
+def test_weights_in_another_place_are_not_searched_by_graphs_of_the_old():
+    model, config, kept = build(N=1).float(), SearchConfig(beam_size=1, max_length=2), {}
+    jobs = jobs_of([[5, 0]], config, [()])
+    before = dict(slots.search(model, jobs, config, kept))
+    model.load_state_dict(build(N=1).float().state_dict(), assign=True)
+    assert dict(slots.search(model, jobs, config, kept)) == before
+    assert len(kept) == 2
+
+
+@torch.inference_mode()
+def test_long_sources_take_room_even_if_little_is_said(monkeypatch):
+    model, config, kept = build(N=1).float(), SearchConfig(beam_size=1, max_length=2), {}
+    monkeypatch.setattr(slots, "ROOM", 3 * 64)
+    list(slots.search(model, jobs_of([[5] * 50 + [0]] * 5, config, [()] * 5), config, kept))
+    assert [each.memory.shape[:2] for each in (one.decoder for one in kept.values())] == [(3, 64)]
+
+
 @torch.inference_mode()
 def test_a_bad_prefix_and_an_empty_source_are_refused():
     model, config = build(N=1).float(), SearchConfig(max_length=3)
@@ -277,6 +312,7 @@ def test_a_bad_prefix_and_an_empty_source_are_refused():
         list(slots.search(model, jobs_of([[5, 0]], config, [(1, 0)]), config, {}))
     with pytest.raises(InputError, match="empty sequence"):
         list(slots.search(model, jobs_of([[]], config, [()]), config, {}))
+    assert list(slots.search(model, [], config, {})) == []  # nothing is asked, nothing is wrong
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, about what is not a number

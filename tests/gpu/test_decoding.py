@@ -1,6 +1,7 @@
 """On CUDA: replayed graphs find what the CPU finds, with every option and every model, alone as in a batch."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -75,6 +76,29 @@ def test_heads_of_any_size_are_searched():
         model, sources = build(**sizes), some_sources(8)
         expected = ids(TorchEngine(model).search(sources, config))
         assert ids(TorchEngine(model.cuda(), device="cuda").search(sources, config)) == expected
+
+
+def test_a_thousand_samples_are_drawn_at_once():
+    model = build(d_k=64, d_v=64).cuda()
+    (found,) = TorchEngine(model, device="cuda").search([[5, 6, 0]], SearchConfig(temperature=1.0, n_best=1000))
+    assert len(found) == 1000
+
+
+def test_threads_may_share_an_engine():
+    sources, config = some_sources(60), SearchConfig(max_extra=10)
+    engine = TorchEngine(build().cuda(), device="cuda")
+    expected = ids(engine.search(sources, config))
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: ids(engine.search(sources, config)), range(4))) == [expected] * 4
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_every_device_is_searched_by_one_process():
+    sources, config = some_sources(12), SearchConfig(max_extra=10)
+    expected = ids(TorchEngine(build()).search(sources, config))
+    for device in ("cuda:0", "cuda:1"):
+        engine = TorchEngine(build().to(device), device=device)
+        assert [ids(engine.search(sources, config)) for _ in range(3)] == [expected] * 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 33])

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from transduce.config import ModelConfig
 from transduce.errors import ConfigError
-from transduce.model import Tokens
+from transduce.model import Tokens, Transformer
 from transduce.model.kernels import Places, build_mask
 
 pytest.importorskip("triton")
@@ -84,6 +84,30 @@ def test_a_gradient_that_is_one_number_everywhere_is_read_as_such():
     assert torch.equal(seen, written)
 
 
+def test_a_model_that_names_the_varlen_kernel_decodes_in_chunks_too():
+    torch.manual_seed(0)
+    config = ModelConfig(vocab_size=31, N=1, d_model=32, d_ff=32, h=2, d_k=16, d_v=16, p_drop=0.0, kernel="varlen")
+    model = Transformer(config).eval().to(DEVICE)
+    source = Tokens.padded([[5, 6, 0]], 30).to(DEVICE)
+    target = Tokens.padded([[*range(1, 30)] * 3], 30).to(DEVICE)
+    whole = model(source, target)
+    state, parts = model.encode(source), []
+    for chunk in (slice(0, 70), slice(70, 71), slice(71, None)):
+        logits, state = model.decode(target[chunk], state)
+        parts.append(logits)
+    assert_close(torch.cat(parts, dim=1), whole)
+
+
+def test_varlen_attention_reads_beyond_the_first_2_to_the_31_numbers():
+    tokens = Tokens.packed([[[1] * 66]], pad=9).to(DEVICE)
+    places = Places(tokens.segments, tokens.positions)
+    near = torch.randn(1, 1, 66, 16, device=DEVICE, dtype=torch.float16)
+    far = torch.empty(66 * 2**25, device=DEVICE, dtype=torch.float16)  # of which little is ever touched
+    far = far.as_strided(near.shape, (1, 1, 2**25, 1)).copy_(near)
+    mask = build_mask("varlen", places, places, causal=False)
+    assert torch.equal(mask.attend(far, far, far), mask.attend(near, near, near))
+
+
 def test_varlen_attention_refuses_dropout():
     places = Places(PACKED.segments, PACKED.positions)
     with pytest.raises(ConfigError, match="no attention dropout"):
@@ -155,6 +179,17 @@ def test_a_product_is_each_of_its_products_with_bias_and_relu(bias, relu, parts)
     for mine, oracle in zip(ours, expected, strict=True):
         assert_close(mine, oracle)
     assert_same_gradients(ours, expected, [x, *biases, *weights])
+
+
+def test_a_bias_sums_gradients_beyond_the_first_2_to_the_31_numbers():
+    from transduce.model.products import _bias_backward
+
+    D = 2**27
+    dy = torch.empty(17, D, device=DEVICE, dtype=torch.int8)  # of which little is ever touched
+    dy[:, :16] = 1
+    sums = torch.empty(1, 1, 16, device=DEVICE)
+    _bias_backward[(1, 1)](dy, dy, dy, sums, 17, RELU=False, D=D, WIDTH=16, ROWS=16)
+    assert (sums == 17).all()
 
 
 def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch):

@@ -11,6 +11,7 @@ import torch
 from tests.model.conftest import SMALL, SOURCES, TARGETS, build
 from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.model import Tokens, Transformer
+from transduce.training.memory import recompute
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import World
 from transduce.training.step import Learner, StepResult, dropout_seed, train_step
@@ -68,6 +69,20 @@ def test_dropout_differs_between_seeds_steps_and_ranks(monkeypatch):
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     train_step(learner, [], [batch([0]), batch([1])], 12, RECIPE, 7, World(3, 1, torch.device("cpu")))
     assert seeds == [dropout_seed(RECIPE.training.seed, 7, 3)]
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_layers_computed_twice_have_the_same_gradients(bf16):
+    found = []
+    for twice in (False, True):
+        torch.manual_seed(0)
+        learner = Learner(Transformer(replace(RECIPE.model, p_drop=0.3)), 0.1, bf16=bf16)
+        if twice:
+            recompute(learner.model)
+        torch.manual_seed(1)
+        learner(*batch([0, 1, 2, 3]))[0].backward()
+        found.append({name: weight.grad for name, weight in learner.named_parameters()})
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 def test_gradients_are_shared_after_the_last_micro_batch_alone(monkeypatch):

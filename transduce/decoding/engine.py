@@ -8,6 +8,7 @@ again, alone. So in float32 every sentence is translated as it would be alone, o
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -78,8 +79,9 @@ class TorchEngine:
 
     def __init__(self, *models: Transformer, device: torch.device | str = "cpu") -> None:
         self.models = models
-        self.device = torch.device(device)
+        self.device = torch.empty(0, device=device).device  # "cuda" with its number, which differs between threads
         self.dtype = models[0].target_embedding.weight.dtype
+        self._turn = threading.Lock()  # searches share what they change: places on a GPU, a model that is learning
         self._slots: dict[tuple[Any, ...], Any] = {}  # see `slots.search`
 
     @torch.inference_mode()
@@ -102,7 +104,7 @@ class TorchEngine:
         ]  # fmt: skip
         exact = self.dtype == torch.float32
         alone = exact and draws  # a number drawn between tokens of the tail always decides closely
-        with _evaluating(self.models):
+        with self._turn, _evaluating(self.models):
             found = {
                 i: one
                 for some in ([[job] for job in jobs] if alone else [jobs])

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 32  # keys of one tile
+ROWS = 16  # hypotheses that ask together: the fewest of a product of tiles, and a thousand would not fit on the chip
 MANY = 2048  # programs that keep a GPU busy
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
@@ -137,7 +138,7 @@ def _attend_memory(
     H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     head, sentence = tl.program_id(0), tl.program_id(1)
-    k, i, j = tl.arange(0, ROWS), tl.arange(0, DK2), tl.arange(0, DV2)
+    k, i, j = tl.program_id(2) * ROWS + tl.arange(0, ROWS), tl.arange(0, DK2), tl.arange(0, DV2)
     rows = sentence * K + k
     asked = (k < K)[:, None] & (i < DK)[None, :]
     q = tl.load(queries + (rows * H + head)[:, None] * DK + i[None, :], mask=asked, other=0.0)
@@ -171,10 +172,10 @@ def attend_memory(queries: Tensor, memory: Tensor, lengths: Tensor, h: int, d_k:
     Queries (R, h * d_k), keys and values side by side (B, S, h * (d_k + d_v)), lengths (B,) int32 -> (R, h * d_v).
     """
     R, B, d_v = queries.size(0), memory.size(0), memory.size(2) // h - d_k
-    output, rows = queries.new_empty(R, h * d_v), max(16, triton.next_power_of_2(R // B))
-    _attend_memory[(h, B)](
-        queries, memory, memory.stride(0), memory.stride(1), lengths, output, SCALE=d_k**-0.5, K=R // B,
-        ROWS=rows, H=h, **_sizes(d_k, d_v, queries.element_size() * max(1, 2 * rows // BLOCK)), num_stages=1,
+    output, K = queries.new_empty(R, h * d_v), R // B
+    _attend_memory[(h, B, triton.cdiv(K, ROWS))](
+        queries, memory, memory.stride(0), memory.stride(1), lengths, output, SCALE=d_k**-0.5, K=K,
+        ROWS=ROWS, H=h, **_sizes(d_k, d_v, queries.element_size()), num_stages=1,
     )  # fmt: skip
     return output
 

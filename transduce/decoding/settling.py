@@ -182,6 +182,6 @@ def settle(beams: Beams, picks: Picks, tokens: Tensor, ancestors: Tensor, config
         *picks, beams.live.tokens, beams.live.log_probs, beams.live.score,
         beams.ended.tokens, beams.ended.log_probs, beams.ended.score, beams.endings, beams.length, beams.limit,
         beams.prefix, beams.penalty, beams.margin, tokens, ancestors, W, pad, config.min_length,
-        2**31 - 1 if math.isinf(enough) else math.ceil(enough), K=K, K2=triton.next_power_of_2(K), C=C,
+        math.ceil(min(enough, 2**31 - 1)), K=K, K2=triton.next_power_of_2(K), C=C,
         N=config.n_best, N2=triton.next_power_of_2(config.n_best), COLUMNS=COLUMNS, num_warps=1 if K <= 4 else 4,
     )  # fmt: skip

@@ -7,9 +7,11 @@ next one, and until then its part of a step changes nothing.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain, groupby
 from typing import Any
 
@@ -30,10 +32,11 @@ from transduce.model import Transformer
 from transduce.model.tokens import refuse_empty
 
 CAPACITY = 32  # source and target positions come in such portions: as many graphs as there are sizes
-ROOM = 2048 * 96  # target positions of all rows together
+ROOM = 2048 * 96  # target positions of all rows together, and source positions
 KEPT = 8  # shapes whose graphs are kept
 READ = 128  # sources at once: the GPU begins while Python prepares the next
 STEPS = 2  # between two looks at which sentences are done
+_RECORDING = threading.Lock()  # one graph at a time, says torch
 
 
 class Slots:
@@ -140,7 +143,7 @@ class Graphs:
     """What is run again and again: the first time to warm up, then recorded, then replayed."""
 
     def __init__(self, device: torch.device) -> None:
-        self.captures = device.type == "cuda"
+        self.device, self.captures = device, device.type == "cuda"
         self.recorded: dict[str, torch.cuda.CUDAGraph | None] = {}
         self.pool = torch.cuda.graph_pool_handle() if self.captures else None  # nothing outlasts a replay: all share it
 
@@ -153,10 +156,16 @@ class Graphs:
         graph = self.recorded[name]
         if graph is None:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            with _RECORDING, torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):
                 function()
             self.recorded[name] = graph
         graph.replay()
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Where graphs are recorded. The stream that torch would take is on the device of the first graph of all."""
+    return torch.cuda.Stream(device)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int, filler: int) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -175,14 +184,16 @@ def search(
     token_scores: bool = True,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Index and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
-    refuse_empty([job.source for job in jobs])
+    for job in jobs:
+        refuse_empty([job.source])
+    weights = tuple(parameter.data_ptr() for parameter in model.parameters())  # as graphs know them
     for S, group in groupby(
         sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
     ):
         some = list(group)
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
-        most = max(1, ROOM // (config.width * W))
-        key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
+        most = max(1, ROOM // max(config.width * W, S))
+        key = (weights, config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
         while len(kept) >= KEPT and key not in kept:
             kept.pop(next(iter(kept)))  # the one that was not used for the longest
         kept[key] = kept.pop(key) if key in kept else Slots(model, config, B, S, W)

@@ -38,7 +38,7 @@ def _residual_norm(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     inside = (rows < count)[:, None] & (columns < D)[None, :]
-    places = rows[:, None] * D + columns[None, :]
+    places = rows[:, None].to(tl.int64) * D + columns[None, :]
     added = tl.load(output + places, mask=inside, other=0.0).to(tl.float32)
     if P_DROP > 0:
         added = tl.where(_kept(tl.load(seed), places, P_DROP), added / (1 - P_DROP), 0.0)
@@ -67,7 +67,7 @@ def _residual_norm_backward(
     for start in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = (rows < count)[:, None] & (columns < D)[None, :]
-        places = rows[:, None] * D + columns[None, :]
+        places = rows[:, None].to(tl.int64) * D + columns[None, :]
         mean = tl.load(means + rows, mask=rows < count, other=0.0)
         scale = tl.load(scales + rows, mask=rows < count, other=0.0)
         sums = tl.load(total + places, mask=inside, other=0.0).to(tl.float32)
@@ -140,7 +140,7 @@ def _embed(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     inside = (rows < count)[:, None] & (columns < D)[None, :]
-    places = rows[:, None] * D + columns[None, :]
+    places = rows[:, None].to(tl.int64) * D + columns[None, :]
     token = tl.load(ids + rows, mask=rows < count, other=0).to(tl.int64)
     value = tl.load(weight + token[:, None] * D + columns[None, :], mask=inside, other=0.0).to(tl.float32) * SCALE
     value = value.to(y.dtype.element_ty).to(tl.float32)  # rounded where the plain formula rounds
@@ -155,7 +155,7 @@ def _embed(
 
 @triton.jit
 def _embed_backward(dy, seed, d_value, count, SCALE: tl.constexpr, P_DROP: tl.constexpr, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     gradient = tl.load(dy + places, mask=places < count, other=0.0).to(tl.float32) * SCALE
     if P_DROP > 0:
         gradient = tl.where(_kept(tl.load(seed), places, P_DROP), gradient / (1 - P_DROP), 0.0)

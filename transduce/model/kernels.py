@@ -44,8 +44,11 @@ class Mask(Protocol):
 
 
 def choose(config: ModelConfig, queries: Tensor, *, ascending: bool = True) -> Kernel:
-    """The kernel for queries (B, Q). The varlen kernel needs segments that ascend along the row of keys."""
-    if config.kernel != "auto":
+    """The kernel for queries (B, Q). The varlen kernel needs segments that ascend along the row of keys.
+
+    Where they do not, after a cache, even a model that names that kernel has another.
+    """
+    if config.kernel != "auto" and (ascending or config.kernel != "varlen"):
         return config.kernel
     powers_of_two = all(16 <= size <= 128 and size & (size - 1) == 0 for size in (config.d_k, config.d_v))
     if queries.is_cuda and powers_of_two and ascending and queries.size(1) >= 16 and config.p_drop_attention == 0:

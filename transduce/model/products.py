@@ -25,7 +25,7 @@ def _bias_backward(
     for start in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = (rows < count)[:, None] & (columns < D)[None, :]
-        places = rows[:, None] * D + columns[None, :]
+        places = rows[:, None].to(tl.int64) * D + columns[None, :]  # more than 2^31 in a large batch
         gradient = tl.load(dy + places, mask=inside, other=0.0)
         if RELU:
             gradient = tl.where(tl.load(y + places, mask=inside, other=0.0) > 0, gradient, 0.0)

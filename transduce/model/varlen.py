@@ -35,15 +35,22 @@ def _allowed(q_segment, k_segment, q_position, k_position, CAUSAL: tl.constexpr,
 
 
 @triton.jit
+def _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
+    """In 64 bits: a large batch has more than 2^31 numbers."""
+    first = base + batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
+    return first + rows[:, None].to(tl.int64) * stride_t + tl.arange(0, SIZE)[None, :]
+
+
+@triton.jit
 def _tile(base, batch, head, rows, limit, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
     """Rows of one head, (len(rows), SIZE); zero from `limit` on."""
-    where = base + batch * stride_b + head * stride_h + rows[:, None] * stride_t + tl.arange(0, SIZE)[None, :]
+    where = _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
     return tl.load(where, mask=(rows < limit)[:, None], other=0.0)
 
 
 @triton.jit
 def _put(base, batch, head, rows, limit, stride_b, stride_h, stride_t, values, SIZE: tl.constexpr):
-    where = base + batch * stride_b + head * stride_h + rows[:, None] * stride_t + tl.arange(0, SIZE)[None, :]
+    where = _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
     tl.store(where, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None])
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transduce.config import Recipe
@@ -42,11 +44,19 @@ def _estimate(recipe: Recipe, world: World) -> int:
 
 
 def recompute(model: Transformer) -> None:
-    """Layers forget what is inside them, and compute it again in the backward pass."""
+    """Layers forget what is inside them, and compute it again in the backward pass.
+
+    With the weights of the forward pass: in bf16 those are rounded copies, by then no longer in their place.
+    """
     for layer in (*model.encoder, *model.decoder):
         forward = layer.forward
 
-        def again(*args: Any, forward: Any = forward) -> Any:
-            return checkpoint(forward, *args, use_reentrant=False)
+        def again(*args: Any, layer: nn.Module = layer, forward: Any = forward) -> Any:
+            weights: dict[str, Tensor] = dict(layer.named_parameters())
+
+            def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+                return nullcontext(), nn.utils.stateless._reparametrize_module(layer, weights)
+
+            return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
 
         layer.forward = again
