@@ -200,6 +200,7 @@ def test_a_server_that_stays_in_trouble_is_given_up(server, get):
 @pytest.mark.parametrize(
     ("asked", "waited"),
     [("2", 2.0), ("9999", 5.0), (formatdate(time.time() + 9_999, usegmt=True), 5.0), ("soon", 0.01), ("-3", 0.01)],
+    ids=["seconds", "too many seconds", "a date", "no number", "before now"],  # a date in a name would change
 )
 def test_the_wish_to_be_left_alone_is_heeded_up_to_a_limit(server, get, monkeypatch, asked, waited):
     waits = []
