@@ -19,6 +19,7 @@ from transduce.describe import training_memory
 from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
+from transduce.training.judge import Judge
 from transduce.training.memory import fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
@@ -250,3 +251,17 @@ def test_what_users_expect_today_trains(made, tmp_path, settings):
     recipe = change(made[1], steps=3, validation_sentences=0, **settings)
     assert train(recipe, made[2], tmp_path / "run", ALONE).step == 3
     assert Path(tmp_path / "run/last/model.safetensors").is_file()
+
+
+def test_a_validation_without_room_is_done_again_and_nothing_is_lost(made, whole, tmp_path, monkeypatch):
+    score, calls = Judge.score, count(1)
+
+    def cramped(self, weights, world=None):
+        if next(calls) == 2:  # of the last step
+            raise torch.OutOfMemoryError("no room")
+        return score(self, weights, world)
+
+    monkeypatch.setattr(Judge, "score", cramped)
+    train(made[1], made[2], tmp_path / "run", ALONE)
+    assert_same_run(tmp_path / "run", whole)
+    assert losses(tmp_path / "run", "validation") == losses(whole, "validation")

@@ -96,7 +96,8 @@ def lying_alike(*tensors: Tensor) -> tuple[Tensor, ...]:
     for tensor in tensors:
         storage = tensor.untyped_storage()
         sharing = [each for each in tensors if each.untyped_storage().data_ptr() == storage.data_ptr()]
-        if sum(each.numel() for each in sharing) * tensor.element_size() == storage.nbytes():
+        apart = len({each.storage_offset() for each in sharing}) == len(sharing)
+        if apart and sum(each.numel() for each in sharing) * tensor.element_size() == storage.nbytes():
             base = memory.setdefault(storage.data_ptr(), tensor.new_empty(storage.nbytes() // tensor.element_size()))
             empty.append(base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()))
         else:

@@ -60,6 +60,10 @@ class GraphedStep:
         sums, norm = self._result
         return StepResult(sums.clone(), target_tokens, norm.clone())
 
+    def forget(self) -> None:
+        """Drop the graph, which keeps the memory of a step as long as it lives; the next call begins anew."""
+        self._inputs, self._graph, self._result = [], None, (self._scale, self._scale)
+
     def _work(self) -> tuple[Tensor, Tensor]:
         sums, norm = accumulate(self._learner, self._inputs, self._scale)
         update(self._learner, self._optimisers, norm, self._recipe.training.clip_norm)

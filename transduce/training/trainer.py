@@ -71,7 +71,8 @@ class Trainer:
         self._resume(start_from)
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
-        graphed = world.size == 1 and world.device.type == "cuda" and training.optimiser != "muon"
+        whole = training.optimiser != "muon" and not training.recompute  # else Python has a part in a step
+        graphed = world.size == 1 and world.device.type == "cuda" and whole
         self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
 
     def run_to_end(self) -> Standing:
@@ -102,7 +103,7 @@ class Trainer:
         if standing.ended and not (self.run / FINISHED).exists():  # all that is left is to finish
             return Ending(True, standing.ended)
         judged = self._validate(judge)  # a signal may have kept it from being done, and may again
-        ending = self._stopped(signals) or judged
+        ending, settled = self._stopped(signals) or judged, standing.step
         while not ending and standing.step < training.steps:
             feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
             try:
@@ -113,11 +114,7 @@ class Trainer:
                     if self._due(training.report_every):
                         self._note_skips(interval.write(standing.step, feed.waited), progress)
                         feed.waited = 0.0
-                    judged = self._validate(judge)
-                    ending = self._stopped(signals) or judged
-                    scored = training.average == "best" and standing.validated == standing.step
-                    if ending or scored or self._due(training.save_every):
-                        self._save(judge, saver)
+                    ending, settled = self._settle(judge, saver), standing.step
                     if ending or standing.step >= training.steps:
                         break
                     interval.resume()
@@ -125,7 +122,18 @@ class Trainer:
                 self._halve(progress, together=self.world.size == 1 or isinstance(error, OutOfMemory))
             finally:
                 feed.close()
+            if settled < standing.step:  # there was no room to validate or to save; here the error's frames are gone
+                ending, settled = self._settle(judge, saver), standing.step
         return ending or Ending(True, f"{training.steps:,} steps done")
+
+    def _settle(self, judge: Judge, saver: BackgroundSaver) -> Ending | None:
+        """After a step: validate and save, if they are due, and whether that or a signal is a reason to stop."""
+        judged = self._validate(judge)
+        ending = self._stopped(judge.signals) or judged
+        scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
+        if ending or scored or self._due(self.recipe.training.save_every):
+            self._save(judge, saver)
+        return ending
 
     def _stopped(self, signals: Signals) -> Ending | None:
         """If a signal has come to any rank."""
@@ -185,6 +193,8 @@ class Trainer:
         self.micro_batches *= 2
         for optimiser in self.optimisers:
             optimiser.zero_grad()
+        if self._graph is not None:
+            self._graph.forget()
         torch.cuda.empty_cache()
         message = f"out of memory: each step now takes {self.micro_batches} micro-batches, with the same gradient"
         progress.event(self.standing.step, "out-of-memory", message)
