@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from bench.profiling import kernels_of
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.engine import TorchEngine
 from transduce.decoding.packing import pack
@@ -83,18 +84,12 @@ def main() -> None:
 
 def profile(search: Callable[[], object], device: torch.device) -> None:
     """Print the dearest kernels of one search, warm."""
-    cuda, activity = device.type == "cuda", torch.profiler.ProfilerActivity
     for _ in range(3):
         search()
-    with torch.profiler.profile(activities=[activity.CUDA if cuda else activity.CPU]) as record:
-        search()
-    events = [
-        ((event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3, event.count, event.key)
-        for event in record.key_averages()
-    ]
-    count = sum(count for _, count, _ in events)
-    print(f"{sum(each for each, _, _ in events):9.2f} ms in {count:,} kernels, {count / WRITTEN:.0f} a token")
-    for milliseconds, count, name in sorted(events, reverse=True)[:16]:
+    kernels = kernels_of(search, device)
+    count = sum(count for _, count, _ in kernels)
+    print(f"{sum(each for each, _, _ in kernels):9.2f} ms in {count:,} kernels, {count / WRITTEN:.0f} a token")
+    for milliseconds, count, name in kernels[:16]:
         print(f"{milliseconds:9.2f} ms {count:6} x {name[:100]}")
 
 

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.profiling import kernels_of
 from transduce.config import Recipe
 from transduce.describe import count_flops
 from transduce.model import Tokens, Transformer, tiled
@@ -212,23 +213,13 @@ def memory(device: torch.device, *, since_now: bool = False) -> int:
 
 def profile(step: Step, device: torch.device) -> dict[str, float]:
     """Where the time of a step goes: milliseconds by what is computed, and the dearest kernels on the screen."""
-    cuda = device.type == "cuda"
-    activity = torch.profiler.ProfilerActivity
-    with torch.profiler.profile(activities=[activity.CUDA if cuda else activity.CPU]) as record:
-        for i in range(STEPS):
-            step(i)
-        if cuda:
-            torch.cuda.synchronize()
+    kernels = kernels_of(lambda: [step(i) for i in range(STEPS)], device)
     parts: dict[str, float] = {}
-    events = [
-        ((event.self_device_time_total if cuda else event.self_cpu_time_total) / STEPS / 1e3, event)
-        for event in record.key_averages()
-    ]
-    for milliseconds, event in sorted(events, key=lambda item: -item[0]):
-        part = next((part for part, names in PARTS.items() if any(name in event.key.lower() for name in names)), "rest")
-        parts[part] = parts.get(part, 0.0) + milliseconds
-        if milliseconds > 0.01 * sum(each for each, _ in events):
-            print(f"{milliseconds:9.3f} ms {event.count / STEPS:7.1f} x {part:<14} {event.key[:90]}")
+    for total, count, name in kernels:
+        part = next((part for part, names in PARTS.items() if any(each in name.lower() for each in names)), "rest")
+        parts[part] = parts.get(part, 0.0) + total / STEPS
+        if total > 0.01 * sum(each for each, _, _ in kernels):
+            print(f"{total / STEPS:9.3f} ms {count / STEPS:7.1f} x {part:<14} {name[:90]}")
     return parts
 
 

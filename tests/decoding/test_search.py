@@ -267,7 +267,7 @@ def test_refilled_places_find_what_a_fresh_search_finds():
             places[place] = waiting.pop(0) if waiting else None
             if places[place] is not None:
                 fresh = begin([limits[places[place]]], V - 1, config, capacity=7)
-                beams = beams.refill(torch.tensor([place]), fresh)
+                beams.put(torch.tensor([place]), fresh)
                 for row in (2 * place, 2 * place + 1):
                     states[row], rows[row], tokens[row] = (places[place], ()), row, V - 1
         # A refilled row starts over: nothing else may read its old state, which `rows` never asks for across sentences.

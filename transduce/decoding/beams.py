@@ -65,12 +65,8 @@ class Beams:
         """The search of these sentences (n,) alone."""
         return _each(lambda mine: mine[sentences], self)
 
-    def refill(self, sentences: Tensor, fresh: Beams) -> Beams:
-        """The places of these sentences (n,) taken by the n of `fresh`, begun with the same capacity."""
-        return _each(lambda mine, new: mine.index_copy(0, sentences, new), self, fresh)
-
     def put(self, sentences: Tensor, fresh: Beams) -> None:
-        """`refill` in place, for a captured graph."""
+        """The places of these sentences (n,) taken by the n of `fresh`, begun with the same capacity; in place."""
         _each(lambda mine, new: mine.index_copy_(0, sentences, new), self, fresh)
 
     def assign(self, other: Beams) -> None:

@@ -1,6 +1,6 @@
 """The model as a search of fixed shape on a GPU needs it: sources read into buffers, and one token further.
 
-What `stepping.memory` and `stepping.decode` compute, in as few kernels as there are: weights that see the same input
+What `stepping.begin` and `stepping.step` compute, in as few kernels as there are: weights that see the same input
 are joined once, keys and values never move, and `kernels` does what stands between the products.
 """
 

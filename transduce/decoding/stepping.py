@@ -7,9 +7,7 @@ the hypotheses of a sentence share its memory, nothing but padding is masked, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +18,6 @@ from transduce.model.layers import DecoderLayer
 from transduce.model.multi_head import KeyValues
 
 Memory = list[tuple[Tensor, Tensor]]  # of each layer keys and values of the sources, (B, h, S, d_k) and (.., d_v)
-Attend = Callable[[int, Tensor, KeyValues], Tensor]
 CAPACITY = 32  # target positions of the first buffers
 
 
@@ -78,55 +75,39 @@ class Cache:
         return F.scaled_dot_product_attention(q, k, v)
 
 
-def memory(model: Transformer, source: Tokens) -> tuple[Memory, Tensor]:
-    """Read the sources, one a row: keys and values for each layer, and which are padding, (B, 1, 1, S)."""
+def begin(model: Transformer, source: Tokens) -> Cache:
+    """The cache of these sources (B, S), one a row, before the first token."""
     state = model.encode(source)
     pairs = [layer.cross_attention.keys_values(state.memory) for layer in _layers(model)]
-    return [(each.k.contiguous(), each.v.contiguous()) for each in pairs], source.segments[
-        :, None, None
-    ] != PADDING_SEGMENT
-
-
-def begin(model: Transformer, source: Tokens) -> Cache:
-    """The cache of these sources (B, S) before the first token."""
-    pairs, mask = memory(model, source)
-    exact = pairs[0][0].dtype == torch.float32  # in half precision a mask that masks nothing still rounds otherwise
-    return Cache(pairs, None if exact and bool(mask.all()) else mask, source.ids.size(0), [])
+    mask = source.segments[:, None, None] != PADDING_SEGMENT
+    exact = state.memory.dtype == torch.float32  # in half precision a mask that masks nothing still rounds otherwise
+    memory = [(each.k.contiguous(), each.v.contiguous()) for each in pairs]
+    return Cache(memory, None if exact and bool(mask.all()) else mask, source.ids.size(0), [])
 
 
 def step(model: Transformer, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
     """The logits of what follows each row's token, and the cache with it:  (R,) -> (R, V)."""
     cache = cache.with_room()
     first = 0 if model.config.r is None else max(0, cache.length - model.config.r // 2)  # §4: a neighbourhood
-    positions = torch.full((cache.rows,), cache.length, dtype=torch.int32, device=tokens.device)
-    logits = decode(model, tokens, positions, cache.memory, cache.mask, partial(cache.attend, first=first))
-    return logits, replace(cache, length=cache.length + 1)
-
-
-def decode(
-    model: Transformer, tokens: Tensor, positions: Tensor, memory: Memory, mask: Tensor | None, attend: Attend
-) -> Tensor:
-    """The decoder for one token of each row at its position, (R,) twice -> logits (R, V).
-
-    `attend` keeps the new keys and values of a layer and attends to those of the row so far.
-    """
-    R, B = tokens.size(0), memory[0][0].size(0)
-    rotation = model.target_positions.rotation(positions[:, None])
-    x = model.target_positions(model.target_embedding(tokens[:, None]), positions[:, None])  # (R, 1, d_model)
+    R, B = cache.rows, cache.memory[0][0].size(0)
+    positions = torch.full((R, 1), cache.length, dtype=torch.int32, device=tokens.device)
+    rotation = model.target_positions.rotation(positions)
+    x = model.target_positions(model.target_embedding(tokens[:, None]), positions)  # (R, 1, d_model)
     for index, layer in enumerate(_layers(model)):
         attention = layer.self_attention
         q, new = attention.queries_keys_values(layer.self_attention_residual.before(x), rotation)
-        heads = attend(index, q, new).transpose(1, 2).flatten(2)  # (R, 1, h * d_v)
+        heads = cache.attend(index, q, new, first).transpose(1, 2).flatten(2)  # (R, 1, h * d_v)
         x = layer.self_attention_residual.after(x, attention.w_o(heads))
 
         attention = layer.cross_attention
         q = attention.queries(layer.cross_attention_residual.before(x))  # (R, h, 1, d_k)
         q = q.view(B, R // B, *q.shape[1::2]).transpose(1, 2)  # the hypotheses of a sentence ask its memory together
-        heads = F.scaled_dot_product_attention(q, *memory[index], mask)  # (B, h, R / B, d_v)
+        heads = F.scaled_dot_product_attention(q, *cache.memory[index], cache.mask)  # (B, h, R / B, d_v)
         x = layer.cross_attention_residual.after(x, attention.w_o(heads.transpose(1, 2).reshape(R, 1, -1)))
 
         x = layer.feed_forward_residual.after(x, layer.feed_forward(layer.feed_forward_residual.before(x)))
-    return model.logits(model.decoder_norm(x))[:, 0]
+    logits = model.logits(model.decoder_norm(x))[:, 0]
+    return logits, replace(cache, length=cache.length + 1)
 
 
 def _layers(model: Transformer) -> list[DecoderLayer]:

@@ -25,12 +25,13 @@ LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _allowed(q_segment, k_segment, q_position, k_position, CAUSAL: tl.constexpr, REACH: tl.constexpr):
-    allowed = q_segment == k_segment
+def _allowed(q_segment, q_position, k_segment, k_position, CAUSAL: tl.constexpr, REACH: tl.constexpr):
+    """Which of the queries (n,) may attend to which of the keys (m,)."""
+    allowed = q_segment[:, None] == k_segment[None, :]
     if CAUSAL:
-        allowed = allowed & (k_position <= q_position)
+        allowed = allowed & (k_position[None, :] <= q_position[:, None])
     if REACH >= 0:
-        allowed = allowed & (tl.abs(k_position - q_position) <= REACH)
+        allowed = allowed & (tl.abs(k_position[None, :] - q_position[:, None]) <= REACH)
     return allowed
 
 
@@ -94,9 +95,7 @@ def _attend(
             keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
             values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-            allowed = _allowed(
-                q_segment[:, None], k_segment[None, :], q_position[:, None], k_position[None, :], CAUSAL, REACH
-            )
+            allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
             scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
             scores = tl.where(allowed, scores, -1e30)
             new_highest = tl.maximum(highest, tl.max(scores, 1))
@@ -147,9 +146,7 @@ def _attend_backward(
         row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-        allowed = _allowed(
-            q_segment[:, None], k_segment[None, :], q_position[:, None], k_position[None, :], CAUSAL, REACH
-        )
+        allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
         weights, d_scores = _gradients(queries, keys, values, output, d_output, row_lse, allowed, SCALE)
         d_values = tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
         _put(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
@@ -189,9 +186,7 @@ def _attend_backward_q(
             keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
             values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-            allowed = _allowed(
-                q_segment[:, None], k_segment[None, :], q_position[:, None], k_position[None, :], CAUSAL, REACH
-            )
+            allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
             _, d_scores = _gradients(queries, keys, values, output, d_output, row_lse, allowed, SCALE)
             d_queries += tl.dot(d_scores, keys, input_precision="ieee")
         _put(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
@@ -228,9 +223,7 @@ def _attend_backward_kv(
             d_output = _tile(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
             row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
             q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-            allowed = _allowed(
-                q_segment[:, None], k_segment[None, :], q_position[:, None], k_position[None, :], CAUSAL, REACH
-            )
+            allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
             weights, d_scores = _gradients(queries, keys, values, output, d_output, row_lse, allowed, SCALE)
             d_keys += tl.dot(tl.trans(d_scores), queries, input_precision="ieee")
             d_values += tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
