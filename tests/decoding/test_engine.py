@@ -196,7 +196,7 @@ def test_batches_hold_everything_once_and_keep_to_the_budget():
     config = SearchConfig(beam_size=4)
     jobs = [Job(i, [0] * n, config.limit(n), (), 0) for i, n in enumerate([5, 900, 70, 3, 5000, 12] * 30)]
     made = list(engines.batches(jobs, config))
-    assert sorted(job.index for batch in made for job in batch) == list(range(180))
+    assert sorted(job.number for batch in made for job in batch) == list(range(180))
     for batch in made:
         worst = max(len(job.source) + 4 * job.limit for job in batch)
         assert len(batch) == 1 or len(batch) * worst <= engines.BATCH_TOKENS

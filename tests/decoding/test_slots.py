@@ -324,3 +324,13 @@ def test_a_model_that_gives_no_number_is_named():
     model.target_embedding.weight.fill_(torch.nan)
     with pytest.raises(InputError, match="not a number"):
         list(slots.search(model, jobs_of([[5, 0]], config, [()]), config, {}))
+
+
+@torch.inference_mode()
+def test_no_step_is_taken_that_nobody_needs(monkeypatch):
+    """A sentence of n tokens and its end takes n + 1 steps, also where steps come two by two."""
+    config = SearchConfig(beam_size=2, min_length=4, max_length=4)
+    counts, steps = [], slots.Slots._steps
+    monkeypatch.setattr(slots.Slots, "_steps", lambda self, count: [counts.append(count), steps(self, count)])
+    dict(slots.search(build(N=1).float(), jobs_of([[5, 6, 0], [7, 0]], config, [(), ()]), config, {}))
+    assert sum(counts) == 5

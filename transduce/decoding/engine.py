@@ -111,7 +111,7 @@ class TorchEngine:
                 for i, one in self._search(some, config, token_scores)
             }
             if exact and len(jobs) > 1 and not alone:
-                doubtful = [job for job in jobs if found[job.index][0].margin < NOISE]
+                doubtful = [job for job in jobs if found[job.number][0].margin < NOISE]
                 found |= {i: one for job in doubtful for i, one in self._search([job], config, token_scores)}
         return [found[i] for i in range(len(sources))]
 
@@ -141,7 +141,7 @@ class TorchEngine:
                 seeds=[job.seed for job in batch],
                 device=self.device,
             )
-            yield from zip((job.index for job in batch), results, strict=True)
+            yield from zip((job.number for job in batch), results, strict=True)
 
 
 def _step(model: Transformer, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One sentence to search."""
 
-    index: int
+    number: int
     source: Sequence[int]
     limit: int
     prefix: Sequence[int] = ()

@@ -115,29 +115,27 @@ def _greedy(
 
 def results(beams: Beams, sentences: Tensor | slice = slice(None), token_scores: bool = True) -> list[list[Hypothesis]]:
     """What the finished searches of these sentences have found, best first; without scores of tokens in less time."""
-    ended, found = beams.ended, []
-    paths, values = (each[sentences].cpu().numpy() for each in (ended.tokens, ended.log_probs))  # (B, n_best, W)
+    ended, n = beams.ended, beams.ended.score.size(1)
+    margin = beams.margin[:, None].expand_as(ended.score)
+    paths, values, scores, margins = (  # (hypotheses, W) twice, (hypotheses,) twice
+        each[sentences].flatten(0, 1).cpu().numpy() for each in (ended.tokens, ended.log_probs, ended.score, margin)
+    )
     lengths = (paths == EOS).argmax(-1)
     longest = int(lengths.max(initial=0)) + 1
-    totals = np.take_along_axis(values.cumsum(-1, dtype=np.float64), lengths[..., None], -1)[..., 0]
-    each = values[..., : longest if token_scores else 0]
-    for scores, *rest, margin in zip(
-        ended.score[sentences].tolist(), totals.tolist(), lengths.tolist(), paths[..., :longest].tolist(),
-        each.tolist(), beams.margin[sentences].tolist(), strict=True,
-    ):  # fmt: skip
-        _check(scores[0])
-        found.append(
-            [
-                Hypothesis(path[:length], score, total, said[: length + 1], margin)
-                for score, total, length, path, said in zip(scores, *rest, strict=True)
-                if score > NEVER
-            ]
-        )
-    return found
+    totals = values.cumsum(-1, dtype=np.float64)[np.arange(len(values)), lengths]
+    each = values[:, : longest if token_scores else 0]
+    rows = (paths[:, :longest], lengths, scores, totals, each, margins)
+    _check(scores[::n])
+    found = [
+        Hypothesis(path[:length], score, total, said[: length + 1], margin)
+        for path, length, score, total, said, margin in zip(*(row.tolist() for row in rows), strict=True)
+    ]
+    return [[one for one in found[i : i + n] if one.score > NEVER] for i in range(0, len(found), n)]
 
 
-def _check(score: float) -> None:
-    if not math.isfinite(score):
+def _check(scores: np.ndarray[Any, Any] | float) -> None:
+    """The best of a sentence has to be a number."""
+    if not np.isfinite(scores).all():
         raise InputError(
             "the model gave no probability to any output, or not a number; "
             "check its weights and that a forced prefix is possible"

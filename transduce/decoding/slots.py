@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -62,7 +62,7 @@ class Slots:
         """
         self.graphs.run("weights", self.decoder.refresh)
         waiting, places, empty = list(reversed(jobs)), dict[int, tuple[Job, int]](), list(range(self.B))
-        begun, under_way = 0, deque[Any]()  # rounds of steps
+        begun, under_way = 0, deque[tuple[int, Any]]()  # steps begun, and after each round of them
         while waiting or places:
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
                 now = [waiting.pop() for _ in empty[: len(waiting)]]
@@ -70,19 +70,22 @@ class Slots:
                     self._fill(empty[start : min(start + READ, len(now))], now[start : start + READ])
                 places |= {place: (job, begun) for place, job in zip(empty, now, strict=False)}
                 empty = empty[len(now) :]
-            if any((begun - since) * STEPS <= job.limit for job, since in places.values()):  # some may need more steps
-                self.graphs.run("steps", self._steps)
-                begun += 1
-                under_way.append(torch.cuda.current_stream().record_event() if self.graphs.captures else None)
+            needed = max(since + job.limit + 1 - begun for job, since in places.values())
+            if needed > 0:
+                count = min(STEPS, needed)
+                self.graphs.run(f"{count} steps", partial(self._steps, count))
+                begun += count
+                under_way.append((begun, torch.cuda.current_stream().record_event() if self.graphs.captures else None))
                 if len(under_way) < 2:
                     continue
-            if event := under_way.popleft():
+            ended, event = under_way.popleft()
+            if event:
                 event.synchronize()
-            alive, ended = self.alive.tolist(), begun - len(under_way)
+            alive = self.alive.tolist()
             done = [place for place, (_, since) in places.items() if not alive[place] and since < ended]
             found = results(self.beams, torch.tensor(done, device=self.device), token_scores) if done else []
             for place, hypotheses in zip(done, found, strict=True):
-                yield places.pop(place)[0].index, hypotheses
+                yield places.pop(place)[0].number, hypotheses
             empty += done
 
     def _fill(self, places: list[int], jobs: list[Job]) -> None:
@@ -119,8 +122,8 @@ class Slots:
         self.beams.put(at, replace(fresh, limit=limit.long(), prefix=prefix.long(), chance=chance))
         self.tokens.view(self.B, -1).index_fill_(0, at, self.pad)
 
-    def _steps(self) -> None:
-        for _ in range(STEPS):
+    def _steps(self, count: int) -> None:
+        for _ in range(count):
             self._step()
         self.alive.copy_(self.beams.alive(), non_blocking=True)
 
