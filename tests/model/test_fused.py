@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from transduce.config import ModelConfig
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 from transduce.model.kernels import Places, build_mask
+from transduce.model.tiles import whole_rows
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -19,6 +21,8 @@ LENGTHS = [28, 3, 70, 5, 1]
 PACKED = Tokens.packed([[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::-1]]], pad=9, width=130)
 OTHER = Tokens.packed([[[1] * (n + 2) for n in LENGTHS], [[1] * (n + 1) for n in LENGTHS[::-1]]], pad=9, width=140)
 PADDED = Tokens.padded([[1] * n for n in LENGTHS], pad=9)
+SHORT = Tokens.padded([[1] * n for n in (28, 3)], pad=9)
+LONG_ROWS, SHORT_ROWS = (replace(rows, tiles=whole_rows(*rows.ids.shape, rows.ids.device)) for rows in (PADDED, SHORT))
 
 
 def assert_close(ours, expected):
@@ -40,8 +44,18 @@ def assert_same_gradients(ours, expected, inputs, *, keep=False):
         (PACKED, PACKED, True, 8),
         (OTHER, PACKED, False, None),
         (PADDED, PADDED, True, None),
+        (LONG_ROWS, LONG_ROWS, False, None),
+        (SHORT_ROWS, SHORT_ROWS, False, None),
     ],
-    ids=["packed", "packed causal", "packed causal neighbourhood", "packed cross", "padded causal"],
+    ids=[
+        "packed",
+        "packed causal",
+        "packed causal neighbourhood",
+        "packed cross",
+        "padded causal",
+        "rows",
+        "short rows",
+    ],
 )
 def test_varlen_attention_is_equation_1(queries, keys, causal, r):
     queries, keys = queries.to(DEVICE), keys.to(DEVICE)
@@ -52,7 +66,7 @@ def test_varlen_attention_is_equation_1(queries, keys, causal, r):
         return torch.randn(shape, generator=generator, device=DEVICE).transpose(1, 2).requires_grad_()
 
     inputs = heads(queries, 16), heads(keys, 16), heads(keys, 32)
-    places = Places(queries.segments, queries.positions), Places(keys.segments, keys.positions)
+    places = [Places(side.segments, side.positions, side.tiles) for side in (queries, keys)]
     output, expected = (
         build_mask(kernel, *places, causal=causal, r=r).attend(*inputs) for kernel in ("varlen", "written-out")
     )

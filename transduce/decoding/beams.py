@@ -65,6 +65,10 @@ class Beams:
         """The search of these sentences (n,) alone."""
         return _each(lambda mine: mine[sentences], self)
 
+    def repeat(self, n: int) -> Beams:
+        """The search of one sentence n times; nothing is copied."""
+        return _each(lambda mine: mine.expand(n, *mine.shape[1:]), self)
+
     def put(self, sentences: Tensor, fresh: Beams) -> None:
         """The places of these sentences (n,) taken by the n of `fresh`, begun with the same capacity; in place."""
         _each(lambda mine, new: mine.index_copy_(0, sentences, new), self, fresh)

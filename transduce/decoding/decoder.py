@@ -14,6 +14,7 @@ from transduce.decoding import kernels
 from transduce.model import PADDING_SEGMENT, Tokens, Transformer
 from transduce.model.layers import DecoderLayer, Residual
 from transduce.model.positions import rotate
+from transduce.model.tiles import whole_rows
 
 
 class Decoder:
@@ -45,7 +46,7 @@ class Decoder:
         """Put the memory of sources, ids (n, S) padded from their lengths (n,) on, into places (n,)."""
         inside = self.columns < lengths[:, None]
         positions, segments = self.columns.where(inside, 0), torch.zeros_like(ids).masked_fill(~inside, PADDING_SEGMENT)
-        state = self.model.encode(Tokens(ids, positions, segments))
+        state = self.model.encode(Tokens(ids, positions, segments, whole_rows(*ids.shape, ids.device)))
         self.memory.index_copy_(0, places, self.sources(state.memory).view(-1, *self.memory.shape[1:]))
         self.lengths.index_copy_(0, places, lengths)
 

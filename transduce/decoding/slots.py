@@ -118,8 +118,8 @@ class Slots:
         at, lengths, limit = numbers[:, :3].unbind(1)
         at, ids, prefix = at.long(), numbers[:, 3 : 3 + self.S], numbers[:, 3 + self.S :]
         self.decoder.read(at, ids.contiguous(), lengths.contiguous())
-        fresh = self.fresh.select(torch.zeros_like(at))
-        self.beams.put(at, replace(fresh, limit=limit.long(), prefix=prefix.long(), chance=chance))
+        fresh = replace(self.fresh.repeat(len(at)), limit=limit.long(), prefix=prefix.long(), chance=chance)
+        self.beams.put(at, fresh)
         self.tokens.view(self.B, -1).index_fill_(0, at, self.pad)
 
     def _steps(self, count: int) -> None:

@@ -50,6 +50,15 @@ def tile(queries: Tensor, keys: Tensor) -> tuple[Tiles, Tiles]:
     return Tiles(q_side, counts), Tiles(k_side, counts)
 
 
+def whole_rows(B: int, T: int, device: torch.device) -> Tiles:
+    """The tiles of rows that hold one sentence each and its padding: all of a row meets."""
+    part = torch.arange(-(-T // TILE), device=device, dtype=torch.int32)
+    intervals = torch.stack([torch.zeros_like(part), torch.full_like(part, T), part], dim=1)
+    counts = part.new_full((B, 2), len(part))
+    counts[:, 0] *= len(part) > 1
+    return Tiles(intervals.expand(B, -1, -1).contiguous(), counts)
+
+
 def _sentences(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Where each sentence of the queries begins, and its keys; after the last one Q and K:  (B, n + 1) twice."""
     Q, K = queries.size(1), keys.size(1)
