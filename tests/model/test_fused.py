@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from transduce.config import ModelConfig
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, InputError
 from transduce.model import Tokens, Transformer
 from transduce.model.kernels import Places, build_mask
 from transduce.model.tiles import whole_rows
@@ -22,7 +22,7 @@ PACKED = Tokens.packed([[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::
 OTHER = Tokens.packed([[[1] * (n + 2) for n in LENGTHS], [[1] * (n + 1) for n in LENGTHS[::-1]]], pad=9, width=140)
 PADDED = Tokens.padded([[1] * n for n in LENGTHS], pad=9)
 SHORT = Tokens.padded([[1] * n for n in (28, 3)], pad=9)
-LONG_ROWS, SHORT_ROWS = (replace(rows, tiles=whole_rows(*rows.ids.shape, rows.ids.device)) for rows in (PADDED, SHORT))
+LONG_ROWS, SHORT_ROWS = (replace(rows, tiles=whole_rows(rows.ids)) for rows in (PADDED, SHORT))
 
 
 def assert_close(ours, expected):
@@ -79,6 +79,15 @@ def test_varlen_attention_is_equation_1(queries, keys, causal, r):
         assert_close(ours, oracle)
 
 
+def test_a_row_too_long_for_varlen_attention_is_refused(monkeypatch):
+    from transduce.model import varlen
+
+    places, heads = Places(PACKED.segments, PACKED.positions), torch.randn(2, 130, 2, 16).transpose(1, 2)
+    monkeypatch.setattr(varlen, "MOST", 130 * 2 * 16 - 1)
+    with pytest.raises(InputError, match="a row has 130 tokens"):
+        build_mask("varlen", places, places, causal=False).attend(heads, heads, heads)
+
+
 def test_varlen_attention_gives_padding_nothing_where_nobody_shares_its_segment():
     source, target = (Tokens.padded([[1] * 5], 9).to(DEVICE), Tokens.packed([[[1] * 3]], 9, width=5).to(DEVICE))
     places = [Places(tokens.segments, tokens.positions) for tokens in (target, source)]
@@ -113,11 +122,11 @@ def test_a_model_that_names_the_varlen_kernel_decodes_in_chunks_too():
 
 
 def test_varlen_attention_reads_beyond_the_first_2_to_the_31_numbers():
-    tokens = Tokens.packed([[[1] * 66]], pad=9).to(DEVICE)
+    tokens = Tokens.packed([[[1] * 66]] * 3, pad=9).to(DEVICE)
     places = Places(tokens.segments, tokens.positions)
-    near = torch.randn(1, 1, 66, 16, device=DEVICE, dtype=torch.float16)
-    far = torch.empty(66 * 2**25, device=DEVICE, dtype=torch.float16)  # of which little is ever touched
-    far = far.as_strided(near.shape, (1, 1, 2**25, 1)).copy_(near)
+    near = torch.randn(3, 1, 66, 16, device=DEVICE, dtype=torch.float16)
+    far = torch.empty(2**31 + 66 * 16, device=DEVICE, dtype=torch.float16)  # of which little is ever touched
+    far = far.as_strided(near.shape, (2**30, 1, 16, 1)).copy_(near)
     mask = build_mask("varlen", places, places, causal=False)
     assert torch.equal(mask.attend(far, far, far), mask.attend(near, near, near))
 

@@ -46,7 +46,7 @@ class Decoder:
         """Put the memory of sources, ids (n, S) padded from their lengths (n,) on, into places (n,)."""
         inside = self.columns < lengths[:, None]
         positions, segments = self.columns.where(inside, 0), torch.zeros_like(ids).masked_fill(~inside, PADDING_SEGMENT)
-        state = self.model.encode(Tokens(ids, positions, segments, whole_rows(*ids.shape, ids.device)))
+        state = self.model.encode(Tokens(ids, positions, segments, whole_rows(ids)))
         self.memory.index_copy_(0, places, self.sources(state.memory).view(-1, *self.memory.shape[1:]))
         self.lengths.index_copy_(0, places, lengths)
 

@@ -50,9 +50,10 @@ def tile(queries: Tensor, keys: Tensor) -> tuple[Tiles, Tiles]:
     return Tiles(q_side, counts), Tiles(k_side, counts)
 
 
-def whole_rows(B: int, T: int, device: torch.device) -> Tiles:
-    """The tiles of rows that hold one sentence each and its padding: all of a row meets."""
-    part = torch.arange(-(-T // TILE), device=device, dtype=torch.int32)
+def whole_rows(rows: Tensor) -> Tiles:
+    """The tiles of rows (B, T) that hold one sentence each and its padding: all of a row meets."""
+    B, T = rows.shape
+    part = torch.arange(-(-T // TILE), device=rows.device, dtype=torch.int32)
     intervals = torch.stack([torch.zeros_like(part), torch.full_like(part, T), part], dim=1)
     counts = part.new_full((B, 2), len(part))
     counts[:, 0] *= len(part) > 1

@@ -15,12 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, InputError
 from transduce.model.kernels import Places
 from transduce.model.products import lying_alike
 from transduce.model.tiles import TILE, tile
 
 PROGRAMS = 528  # that share the tiles of one row
+MOST = 2**31 - 1  # numbers of one row, see `_where`
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
@@ -37,9 +38,9 @@ def _allowed(q_segment, q_position, k_segment, k_position, CAUSAL: tl.constexpr,
 
 @triton.jit
 def _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
-    """In 64 bits: a large batch has more than 2^31 numbers."""
-    first = base + batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
-    return first + rows[:, None].to(tl.int64) * stride_t + tl.arange(0, SIZE)[None, :]
+    """A batch may have more than 2^31 numbers, a row of it not: in 32 bits its offsets take half the registers."""
+    first = base + batch.to(tl.int64) * stride_b + head * stride_h
+    return first + (rows[:, None] * stride_t + tl.arange(0, SIZE)[None, :])
 
 
 @triton.jit
@@ -286,6 +287,8 @@ def _launch(kernel: Any, mask: VarlenMask, lse: Tensor, q: Tensor, k: Tensor, v:
     """Run a kernel: some programs for each row, which share its tiles and heads."""
     (B, H, Q, DK), K, DV = q.shape, k.size(2), v.size(3)
     P = mask.tiles[0].size(1)
+    if max(tensor.size(2) * tensor.stride(2) for tensor in (q, k, v, *others)) > MOST:
+        raise InputError(f"a row has {max(Q, K):,} tokens, too many for the varlen kernel; use smaller micro-batches")
     strides = [stride for tensor in (q, k, v, *others) for stride in tensor.stride()[:3]]
     kernel[(min(PROGRAMS, P * H), B)](
         q, k, v, *others, lse, *mask.places, *mask.tiles, P, Q, K, *strides,
