@@ -282,6 +282,7 @@ def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
     monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
     monkeypatch.setattr(torch.cuda, "graph", lambda _, pool, stream, mode: nullcontext(recorded.append(stream)))
     graphs = slots.Graphs(device)
     for _ in range(2):

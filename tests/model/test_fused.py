@@ -3,6 +3,7 @@
 import gc
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 
 from transduce.config import ModelConfig
 from transduce.errors import ConfigError, InputError
-from transduce.model import Tokens, Transformer
+from transduce.model import Tokens, Transformer, kernels
 from transduce.model.kernels import Places, build_mask
 from transduce.model.tiles import whole_rows
 
@@ -188,20 +189,50 @@ def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place()
         assert float((first == mask).float().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
 
 
-@pytest.mark.parametrize(("bias", "relu", "parts"), [(0, 0, 3), (0, 0, 1), (1, 0, 1), (1, 1, 1)])
-def test_a_product_is_each_of_its_products_with_bias_and_relu(bias, relu, parts):
+@pytest.mark.parametrize(("bias", "parts"), [(False, 3), (False, 1), (True, 1)])
+def test_a_product_is_each_of_its_products_with_a_bias(bias, parts):
     from transduce.model.products import Product
 
     torch.manual_seed(0)
     x = torch.randn(2, 30, 16, device=DEVICE, requires_grad=True)
     weights = [torch.randn(24 + 8 * i, 16, device=DEVICE, requires_grad=True) for i in range(parts)]
     biases = [torch.randn(24, device=DEVICE, requires_grad=True)] if bias else []
-    ours = Product.apply(x, biases[0] if bias else None, bool(relu), *weights)
+    ours = Product.apply(x, biases[0] if bias else None, *weights)
     expected = [F.linear(x, weight, *biases) for weight in weights]
-    expected = [F.relu(each) for each in expected] if relu else expected
     for mine, oracle in zip(ours, expected, strict=True):
         assert_close(mine, oracle)
     assert_same_gradients(ours, expected, [x, *biases, *weights])
+
+
+@pytest.mark.parametrize(("count", "d_model", "d_ff"), [(3, 16, 24), (150, 72, 136)])
+def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, d_model, d_ff):
+    from transduce.model.products import ReluNetwork
+
+    torch.manual_seed(0)
+    shapes = [(2, count, d_model), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
+    inputs = [(torch.randn(shape, device=DEVICE) / 4).half().requires_grad_() for shape in shapes]
+    x, w_1, b_1, w_2, b_2 = exact = [each.detach().double().requires_grad_() for each in inputs]
+    ours, expected = ReluNetwork.apply(*inputs), F.linear(F.relu(F.linear(x, w_1, b_1)), w_2, b_2)
+    gradient = torch.randn_like(ours)
+    found = [*torch.autograd.grad(ours, inputs, gradient), ours]
+    for mine, oracle in zip(found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True):
+        assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "major", "room", "expected"),
+    [
+        (torch.bfloat16, (2048, 512), 9, 232_448, True),
+        (torch.float32, (2048, 512), 9, 232_448, False),
+        (torch.bfloat16, (2044, 512), 9, 232_448, False),
+        (torch.bfloat16, (2048, 512), 8, 166_912, False),
+        (torch.bfloat16, (2048, 512), 12, 101_376, False),  # a later chip, but a small one
+    ],
+)
+def test_a_product_of_our_own_is_taken_where_it_runs(dtype, shape, major, room, expected, monkeypatch):
+    chip = SimpleNamespace(major=major, shared_memory_per_block_optin=room)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: chip)
+    assert kernels._takes_own_product(torch.zeros(shape, dtype=dtype)) == expected
 
 
 def test_a_bias_sums_gradients_beyond_the_first_2_to_the_31_numbers():
@@ -211,7 +242,7 @@ def test_a_bias_sums_gradients_beyond_the_first_2_to_the_31_numbers():
     dy = torch.empty(17, D, device=DEVICE, dtype=torch.int8)  # of which little is ever touched
     dy[:, :16] = 1
     sums = torch.empty(1, 1, 16, device=DEVICE)
-    _bias_backward[(1, 1)](dy, dy, dy, sums, 17, RELU=False, D=D, WIDTH=16, ROWS=16)
+    _bias_backward[(1, 1)](dy, sums, 17, D=D, WIDTH=16, ROWS=16)
     assert (sums == 17).all()
 
 
@@ -227,7 +258,7 @@ def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch
         q, k, v = (part.view(1, 130, 2, 16).transpose(1, 2) for part in parts)
         return build_mask("varlen", places, places, causal=True).attend(q, k, v)
 
-    together = attended(products.Product.apply(x, None, False, *weights))
+    together = attended(products.Product.apply(x, None, *weights))
     apart = attended([F.linear(x, weight) for weight in weights])
     joined = []
     original = products._joined

@@ -158,6 +158,7 @@ class Graphs:
             return
         graph = self.recorded[name]
         if graph is None:
+            torch.cuda.synchronize(self.device)
             torch.cuda.current_blas_handle()  # each thread has its own, and none can be made while recording
             graph = torch.cuda.CUDAGraph()
             with _RECORDING, torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transduce.config import ModelConfig
 from transduce.model.dropout import Dropout
-from transduce.model.kernels import product
+from transduce.model.kernels import product, relu_network
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -34,9 +34,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """activation(xW_1 + b_1)W_2 + b_2, the inner part times xW_gate + b_gate where there is a gate."""
-        relu = self.activation is F.relu
-        (inner,) = product(x, self.w_1, relu=relu)
-        inner = inner if relu else self.activation(inner)
+        if self.activation is F.relu and not (self.training and self.dropout.p > 0):
+            return relu_network(x, self.w_1, self.w_2)
+        inner = self.activation(product(x, self.w_1)[0])
         if self.w_gate is not None:
             inner = inner * self.w_gate(x)
         return product(self.dropout(inner), self.w_2)[0]

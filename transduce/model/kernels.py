@@ -111,11 +111,28 @@ def _seed(device: torch.device, p_drop: float) -> Tensor:
     return torch.randint(2**62, (), device=device) if p_drop > 0 else torch.empty((), device=device, dtype=torch.long)
 
 
-def product(x: Tensor, *linears: nn.Linear, relu: bool = False) -> list[Tensor]:
-    """What each layer makes of x; with `relu` max(0, xW + b), as in §3.3:  (B, T, d_in) -> (B, T, d_out) each."""
+def relu_network(x: Tensor, w_1: nn.Linear, w_2: nn.Linear) -> Tensor:
+    """max(0, xW_1 + b_1)W_2 + b_2, §3.3:  (B, T, d_model) -> (B, T, d_model)."""
+    if x.is_cuda and _takes_own_product(w_1.weight):
+        from transduce.model.products import ReluNetwork
+
+        output: Tensor = ReluNetwork.apply(x, w_1.weight, w_1.bias, w_2.weight, w_2.bias)
+        return output
+    return product(F.relu(product(x, w_1)[0]), w_2)[0]
+
+
+def _takes_own_product(weight: Tensor) -> bool:
+    """Half precision, rows of 16 bytes and their multiples, and a chip with room for its tiles: Hopper's, and larger."""
+    chip = torch.cuda.get_device_properties(weight.device)
+    rows = weight.element_size() == 2 and all(size % 8 == 0 for size in weight.shape)
+    return rows and chip.major >= 9 and chip.shared_memory_per_block_optin >= 2**17 + 2**16
+
+
+def product(x: Tensor, *linears: nn.Linear) -> list[Tensor]:
+    """What each layer makes of x:  (B, T, d_in) -> (B, T, d_out) each."""
     weights, bias = [linear.weight for linear in linears], linears[0].bias
-    if x.is_cuda and (bias is None or len(weights) == 1) and (bias is not None or not relu):
+    if x.is_cuda and (bias is None or len(weights) == 1):
         from transduce.model.products import Product
 
-        return list(Product.apply(x, bias, relu, *weights))
-    return [F.relu(linear(x)) if relu else linear(x) for linear in linears]
+        return list(Product.apply(x, bias, *weights))
+    return [linear(x) for linear in linears]

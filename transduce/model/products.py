@@ -10,27 +10,23 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 ROWS = 16  # rows of one program at a time
 PROGRAMS = 264  # each of which sums its share of rows
+TILE, DEPTH = 128, 64  # of a product of our own
 
 
 @triton.jit
-def _bias_backward(
-    dy, y, dz, partial, count, RELU: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr
-):
-    """The sums of a gradient over this program's rows, for the bias; with a ReLU, the gradient before it, too."""
+def _bias_backward(dy, partial, count, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """The sums of a gradient over this program's rows."""
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     sums = tl.zeros((ROWS, WIDTH), tl.float32)
     for start in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = (rows < count)[:, None] & (columns < D)[None, :]
         places = rows[:, None].to(tl.int64) * D + columns[None, :]  # more than 2^31 in a large batch
-        gradient = tl.load(dy + places, mask=inside, other=0.0)
-        if RELU:
-            gradient = tl.where(tl.load(y + places, mask=inside, other=0.0) > 0, gradient, 0.0)
-            tl.store(dz + places, gradient, mask=inside)
-        sums += gradient.to(tl.float32)
+        sums += tl.load(dy + places, mask=inside, other=0.0).to(tl.float32)
     tl.store(partial + tl.program_id(0) * D + columns, tl.sum(sums, 0), mask=columns < D)
 
 
@@ -55,38 +51,75 @@ def sum_rows(partial: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Product(torch.autograd.Function):
-    """x (..., d_in) times weights (d_i, d_in) as one product, with bias and ReLU where asked for -> (..., d_i) each."""
+    """x (..., d_in) times weights (d_i, d_in) as one product, with a bias where there is one -> (..., d_i) each."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor | None, relu: bool, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, *weights: Tensor) -> tuple[Tensor, ...]:
         flat = x.flatten(0, -2)
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        # The product, the bias and the ReLU are one kernel of the vendor's library.
-        y = torch._addmm_activation(bias, flat, weight.t()) if relu else F.linear(flat, weight, bias)  # type: ignore[arg-type]
-        ctx.save_for_backward(flat, weight, *([y] if relu else []))
+        ctx.save_for_backward(flat, weight)
         ctx.sizes, ctx.has_bias = [each.size(0) for each in weights], bias is not None
-        return tuple(y.view(*x.shape[:-1], -1).split(ctx.sizes, dim=-1))
+        return tuple(F.linear(flat, weight, bias).view(*x.shape[:-1], -1).split(ctx.sizes, dim=-1))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, *after_relu = ctx.saved_tensors
-        dy, d_bias = _joined(gradients), None
-        if ctx.has_bias:
-            dy, d_bias = _through_bias(dy, *after_relu)
+        x, weight = ctx.saved_tensors
+        dy = _joined(gradients)
         dx = (dy @ weight).view(*gradients[0].shape[:-1], -1)
-        return dx, d_bias, None, *(dy.t() @ x).split(ctx.sizes)
+        return dx, _bias_gradient(dy) if ctx.has_bias else None, *(dy.t() @ x).split(ctx.sizes)
 
 
-def _through_bias(dy: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The gradient before the ReLU whose result was y, if there was one, and that of the bias."""
+def _bias_gradient(dy: Tensor) -> Tensor:
+    """Sums over rows:  (n, D) -> (D,)."""
     count, D = dy.shape
-    dz = dy if y is None else torch.empty_like(dy)
     width = min(512, triton.next_power_of_2(D))
     partial = torch.empty(1, min(PROGRAMS, -(-count // ROWS)), D, device=dy.device, dtype=torch.float32)
-    _bias_backward[(partial.size(1), -(-D // width))](
-        dy, dy if y is None else y, dz, partial, count, RELU=y is not None, D=D, WIDTH=width, ROWS=ROWS
-    )
-    return dz, sum_rows(partial, dy.dtype)[0]
+    _bias_backward[(partial.size(1), -(-D // width))](dy, partial, count, D=D, WIDTH=width, ROWS=ROWS)
+    return sum_rows(partial, dy.dtype)[0]
+
+
+@triton.jit
+def _relu_backward(
+    dy, weight, y, dz, partial, count, N: tl.constexpr, K: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """dz = dy W where y > 0, and its sums over the rows of each tile. Tensors come as descriptors: outside is zero."""
+    across: tl.constexpr = (N + COLUMNS - 1) // COLUMNS
+    for number in tl.range(tl.program_id(0), tl.cdiv(count, ROWS) * across, tl.num_programs(0), flatten=True):
+        row, column = number // across * ROWS, number % across * COLUMNS
+        total = tl.zeros((ROWS, COLUMNS), tl.float32)
+        for k in range(0, K, DEPTH):
+            total = tl.dot(dy.load([row, k]), weight.load([k, column]), total)
+        gradient = tl.where(y.load([row, column]) > 0, total, 0.0).to(dz.dtype)
+        dz.store([row, column], gradient)
+        columns = column + tl.arange(0, COLUMNS)
+        tl.store(partial + number // across * N + columns, tl.sum(gradient.to(tl.float32), 0), mask=columns < N)
+
+
+class ReluNetwork(torch.autograd.Function):
+    """max(0, xW_1 + b_1)W_2 + b_2, §3.3, in half precision: the ReLU's gradient is taken where its product ends."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) -> Tensor:
+        flat = x.flatten(0, -2)
+        inner = torch._addmm_activation(b_1, flat, w_1.t())  # one kernel of the vendor's library
+        ctx.save_for_backward(flat, w_1, w_2, inner)
+        return F.linear(inner, w_2, b_2).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, ...]:
+        x, w_1, w_2, inner = ctx.saved_tensors
+        dy = d_output.flatten(0, -2).contiguous()
+        (count, K), N, d_inner = dy.shape, inner.size(1), torch.empty_like(inner)
+        partial = torch.empty(1, -(-count // TILE), N, device=dy.device, dtype=torch.float32)
+        programs = torch.cuda.get_device_properties(dy.device).multi_processor_count if dy.is_cuda else 2
+        _relu_backward[(programs,)](
+            TensorDescriptor.from_tensor(dy, [TILE, DEPTH]), TensorDescriptor.from_tensor(w_2, [DEPTH, TILE]),
+            TensorDescriptor.from_tensor(inner, [TILE, TILE]), TensorDescriptor.from_tensor(d_inner, [TILE, TILE]),
+            partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        dx, d_b_1 = (d_inner @ w_1).view(d_output.shape), sum_rows(partial, dy.dtype)[0]
+        return dx, d_inner.t() @ x, d_b_1, dy.t() @ inner, _bias_gradient(dy)
 
 
 def lying_alike(*tensors: Tensor) -> tuple[Tensor, ...]:
