@@ -12,7 +12,7 @@ Embeddings, products and the residual connection have fused forms on CUDA too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -122,8 +122,8 @@ def relu_network(x: Tensor, w_1: nn.Linear, w_2: nn.Linear) -> Tensor:
 
 
 def _takes_own_product(weight: Tensor) -> bool:
-    """Half precision, rows of 16 bytes and their multiples, and a chip with room for its tiles: Hopper's, and larger."""
-    chip = torch.cuda.get_device_properties(weight.device)
+    """Half precision, rows of a multiple of 16 bytes, and a chip with room for the tiles: Hopper's and larger ones."""
+    chip: Any = torch.cuda.get_device_properties(weight.device)
     rows = weight.element_size() == 2 and all(size % 8 == 0 for size in weight.shape)
     return rows and chip.major >= 9 and chip.shared_memory_per_block_optin >= 2**17 + 2**16
 
