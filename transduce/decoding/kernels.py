@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 32  # keys of one tile
+SOURCE_BLOCK, TARGET_BLOCK = 32, 16  # keys of one tile
 ROWS = 16  # hypotheses that ask together: the fewest of a product of tiles, and a thousand would not fit on the chip
-MANY = 2048  # programs that keep a GPU busy
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
@@ -68,49 +67,46 @@ def add_norm(x: Tensor, output: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
 @triton.jit
 def _attend_self(
     joined, cache, ancestors, length, output, W, SCALE: tl.constexpr, REACH: tl.constexpr, K: tl.constexpr,
-    EACH: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr,
+    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """EACH of the hypotheses of one sentence, one after the other: what they share comes from the cache."""
-    head, sentence = tl.program_id(0), tl.program_id(1)
-    t = tl.load(length + sentence).to(tl.int32)
-    for number in range(EACH):
-        row = (sentence * K + tl.program_id(2) * EACH + number).to(tl.int64)
-        i, j = tl.arange(0, DK2), tl.arange(0, DV2)
-        new = joined + row * (H * (2 * DK + DV))
-        query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
-        key = tl.load(new + (H + head) * DK + i, mask=i < DK, other=0.0)
-        value = tl.load(new + 2 * H * DK + head * DV + j, mask=j < DV, other=0.0)
-        k_places, v_places = head * DK + i, H * DK + head * DV + j
-        size: tl.constexpr = H * (DK + DV)
-        here = cache + (row * W + t) * size
-        tl.store(here + k_places, key, mask=i < DK)
-        tl.store(here + v_places, value, mask=j < DV)
-        # The new key and value are at hand, so nobody waits for them to be seen in memory.
-        highest = tl.sum(query * key.to(tl.float32), 0)
-        total = highest * 0.0 + 1.0
-        sums = value.to(tl.float32)
-        first = 0
-        if REACH >= 0:  # §4: a neighbourhood
-            first = tl.maximum(t - REACH, 0)
-        # Ancestors are asked for ahead, before it is known how many there are: one wait less for memory.
-        columns = first + tl.arange(0, BLOCK)
+    head, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    t = tl.load(length + row // K).to(tl.int32)
+    i, j = tl.arange(0, DK2), tl.arange(0, DV2)
+    new = joined + row * (H * (2 * DK + DV))
+    query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
+    key = tl.load(new + (H + head) * DK + i, mask=i < DK, other=0.0)
+    value = tl.load(new + 2 * H * DK + head * DV + j, mask=j < DV, other=0.0)
+    k_places, v_places = head * DK + i, H * DK + head * DV + j
+    size: tl.constexpr = H * (DK + DV)
+    here = cache + (row * W + t) * size
+    tl.store(here + k_places, key, mask=i < DK)
+    tl.store(here + v_places, value, mask=j < DV)
+    # The new key and value are at hand, so nobody waits for them to be seen in memory.
+    highest = tl.sum(query * key.to(tl.float32), 0)
+    total = highest * 0.0 + 1.0
+    sums = value.to(tl.float32)
+    first = 0
+    if REACH >= 0:  # §4: a neighbourhood
+        first = tl.maximum(t - REACH, 0)
+    # Ancestors are asked for ahead, before it is known how many there are: one wait less for memory.
+    columns = first + tl.arange(0, BLOCK)
+    rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
+    for start in range(first, t, BLOCK):
+        inside = columns < t
+        there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
+        keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
+        values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
+        scores = tl.where(inside, tl.sum(query[None, :] * keys.to(tl.float32), 1), float("-inf"))
+        new_highest = tl.maximum(highest, tl.max(scores, 0))
+        weights = tl.exp2(scores - new_highest)
+        rescale = tl.exp2(highest - new_highest)
+        total = total * rescale + tl.sum(weights, 0)
+        sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+        highest = new_highest
+        columns = start + BLOCK + tl.arange(0, BLOCK)
         rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
-        for start in range(first, t, BLOCK):
-            inside = columns < t
-            there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
-            keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
-            values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
-            scores = tl.where(inside, tl.sum(query[None, :] * keys.to(tl.float32), 1), float("-inf"))
-            new_highest = tl.maximum(highest, tl.max(scores, 0))
-            weights = tl.exp2(scores - new_highest)
-            rescale = tl.exp2(highest - new_highest)
-            total = total * rescale + tl.sum(weights, 0)
-            sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
-            highest = new_highest
-            columns = start + BLOCK + tl.arange(0, BLOCK)
-            rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
-        tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
+    tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
 
 
 def attend_self(
@@ -122,12 +118,10 @@ def attend_self(
     lengths (B,) -> (R, h * d_v).
     """
     R, B, d_v = joined.size(0), length.size(0), cache.size(2) // h - d_k
-    K = R // B
-    each = K if B * h >= MANY else 1
     output = joined.new_empty(R, h * d_v)
-    _attend_self[(h, B, K // each)](
+    _attend_self[(h, R)](
         joined, cache, ancestors, length, output, cache.size(1), SCALE=d_k**-0.5, REACH=-1 if r is None else r // 2,
-        K=K, EACH=each, H=h, **_sizes(d_k, d_v, joined.element_size()),
+        K=R // B, H=h, **_sizes(TARGET_BLOCK, d_k, d_v, joined.element_size()),
     )  # fmt: skip
     return output
 
@@ -147,7 +141,7 @@ def _attend_memory(
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     sums = tl.zeros((ROWS, DV2), tl.float32)
-    for start in range(0, length, BLOCK):
+    for start in tl.range(0, length, BLOCK, num_stages=2):  # the next keys come while these are looked at
         columns = start + tl.arange(0, BLOCK)
         inside = columns < length
         there = (source + columns * stride_s)[:, None]
@@ -175,13 +169,13 @@ def attend_memory(queries: Tensor, memory: Tensor, lengths: Tensor, h: int, d_k:
     output, K = queries.new_empty(R, h * d_v), R // B
     _attend_memory[(h, B, triton.cdiv(K, ROWS))](
         queries, memory, memory.stride(0), memory.stride(1), lengths, output, SCALE=d_k**-0.5, K=K,
-        ROWS=ROWS, H=h, **_sizes(d_k, d_v, queries.element_size()), num_stages=1,
+        ROWS=ROWS, H=h, **_sizes(SOURCE_BLOCK, d_k, d_v, queries.element_size()),
     )  # fmt: skip
     return output
 
 
-def _sizes(d_k: int, d_v: int, bytes_each: int) -> dict[str, int]:
+def _sizes(block: int, d_k: int, d_v: int, bytes_each: int) -> dict[str, int]:
     """Of heads, and of tiles that hold them: powers of two from 16 on, by one warp for each 4 KiB."""
     DK2, DV2 = (max(16, triton.next_power_of_2(size)) for size in (d_k, d_v))
-    num_warps = max(1, min(8, BLOCK * max(DK2, DV2) * bytes_each // 4096))
-    return {"DK": d_k, "DV": d_v, "DK2": DK2, "DV2": DV2, "BLOCK": BLOCK, "num_warps": num_warps}
+    num_warps = max(1, min(8, block * max(DK2, DV2) * bytes_each // 4096))
+    return {"DK": d_k, "DV": d_v, "DK2": DK2, "DV2": DV2, "BLOCK": block, "num_warps": num_warps}
