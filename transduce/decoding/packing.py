@@ -19,7 +19,7 @@ from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
 
 ROWS = 4  # of a step come together: three more cost nothing
-LARGE_PAGE, MADV_HUGEPAGE, MADV_COLLAPSE = 2**21, 14, 25  # of Linux; it collapses at once from 6.1 on, before that later
+LARGE_PAGE, MADV_COLLAPSE = 2**21, 25  # of Linux, from 6.1 on
 Product = Callable[[Tensor], Tensor]
 
 
@@ -78,6 +78,5 @@ def _in_large_pages(packed: Tensor) -> Tensor:
         start, size = torch.ops.mkldnn.data_ptr(packed), torch.ops.mkldnn._nbytes(packed)
         first = start // LARGE_PAGE * LARGE_PAGE  # with what stands beside it: many matrices are smaller than a page
         length = -(-(start + size - first) // LARGE_PAGE) * LARGE_PAGE
-        for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), advice)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), MADV_COLLAPSE)
     return packed
