@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--preset", default="base")
     parser.add_argument("--batches", type=int, nargs="+", default=[1])
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
     parser.add_argument("--profile", action="store_true", help="the dearest kernels of one search")

@@ -1,9 +1,12 @@
 """The torch engine: fast paths equal the plain one, and no sentence depends on its neighbours."""
 
+import mmap
 import random
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from time import sleep
+from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from transduce.data.tokenizer import Tokenizer
 from transduce.decoding import engine as engines
 from transduce.decoding.engine import TorchEngine, load_model, log_probabilities
 from transduce.decoding.hypothesis import Job
-from transduce.decoding.packing import pack
+from transduce.decoding.packing import LARGE_PAGE, MADV_COLLAPSE, pack
 from transduce.decoding.search import search, sentence_seed
 from transduce.decoding.stepping import begin, step
 from transduce.errors import ConfigError
@@ -101,6 +104,35 @@ def test_a_packed_model_gives_the_same_numbers(changes):
         one = Tokens.padded(SOURCES[:count], source_pad(model))
         got, _ = step(packed, rows[:count], begin(packed, one))
         torch.testing.assert_close(got, step(unpacked, rows[:count], begin(unpacked, one))[0])
+
+
+def has_large_pages():
+    if sys.platform != "linux" or not torch.backends.mkldnn.is_available():
+        return False
+    with mmap.mmap(-1, 2 * LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.write(bytes(len(memory)))
+        try:
+            memory.madvise(MADV_COLLAPSE)
+        except OSError:
+            return False
+    return True
+
+
+def large_pages():
+    """How many of them this process has."""
+    sizes = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    return int(sizes["AnonHugePages"].split()[0]) * 1024 // LARGE_PAGE
+
+
+@pytest.mark.skipif(not has_large_pages(), reason="this system joins no pages of memory")
+def test_packed_matrices_come_to_lie_in_large_pages():
+    model, before = build(vocab_size=2**19, N=1).float(), large_pages()  # too large for memory that was used before
+    inside = model.output_weight.nbytes // LARGE_PAGE - 1
+    pack(model)
+    deadline = monotonic() + 20
+    while large_pages() < before + inside and monotonic() < deadline:
+        sleep(0.01)
+    assert large_pages() >= before + inside
 
 
 @pytest.mark.parametrize("config", SEARCHES.values(), ids=SEARCHES.keys())
