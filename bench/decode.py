@@ -40,6 +40,8 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="the dearest kernels of one search")
     parser.add_argument("--json", type=Path, default=RESULTS / "decode.json")
     options = parser.parse_args()
+    options.json.parent.mkdir(exist_ok=True)
+    options.json.touch()  # a place that cannot be written is better known before the work
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -78,7 +80,6 @@ def main() -> None:
                 }
             )
     result = {"preset": options.preset, "precision": options.precision, "device": hardware(), "tokens_per_second": rows}
-    options.json.parent.mkdir(exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1))
 
 

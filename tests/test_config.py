@@ -31,6 +31,7 @@ from transduce.recipe import differences, load_recipe, read_recipe, to_toml, upd
         ({"N_decoder": 0}, "model.N_decoder is 0"),
         ({"source_vocab_size": 100}, 'sharing = "three-way" needs one vocabulary'),
         ({"kernel": "varlen", "p_drop_attention": 0.1}, 'model.kernel "varlen" has no attention dropout'),
+        ({"kernel": "varlen", "d_v": 48}, 'model.kernel "varlen" takes heads of 16, 32, 64 or 128'),
         ({"norm_eps": 0.0}, "model.norm_eps is 0.0"),
         ({"max_positions": 0}, "model.max_positions is 0"),
     ],

@@ -87,6 +87,11 @@ class ModelConfig:
             f'model.kernel "varlen" has no attention dropout, but model.p_drop_attention is {self.p_drop_attention}; '
             'use kernel = "auto" or "sdpa"',
         )
+        _refuse_unless(
+            self.kernel != "varlen" or all(size in (16, 32, 64, 128) for size in (self.d_k, self.d_v)),
+            f'model.kernel "varlen" takes heads of 16, 32, 64 or 128, but model.d_k is {self.d_k} and model.d_v '
+            f'{self.d_v}; use kernel = "auto" or "sdpa"',
+        )
         _refuse_unless(self.norm_eps > 0, f"model.norm_eps is {self.norm_eps}; it must be positive")
 
     @property

@@ -314,6 +314,10 @@ def test_a_bad_prefix_and_an_empty_source_are_refused():
         list(slots.search(model, jobs_of([[5, 0]], config, [(1, 0)]), config, {}))
     with pytest.raises(InputError, match="empty sequence"):
         list(slots.search(model, jobs_of([[]], config, [()]), config, {}))
+    learned = build(N=1, positions="learned", max_positions=4).float()
+    learned._check = lambda *_: None  # on a GPU nobody looks at what is in a tensor
+    with pytest.raises(InputError, match="found a sequence of 5 tokens; learned positions end"):
+        list(slots.search(learned, jobs_of([[5, 0], [5, 6, 7, 8, 0]], config, [(), ()]), config, {}))
     assert list(slots.search(model, [], config, {})) == []  # nothing is asked, nothing is wrong
 
 
@@ -324,6 +328,24 @@ def test_a_model_that_gives_no_number_is_named():
     model.target_embedding.weight.fill_(torch.nan)
     with pytest.raises(InputError, match="not a number"):
         list(slots.search(model, jobs_of([[5, 0]], config, [()]), config, {}))
+
+
+@torch.inference_mode()
+def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
+    model, config, kept, tried, make = build(N=1).float(), SearchConfig(beam_size=1, max_length=2), {}, [], slots.Slots
+    jobs = jobs_of([[5, 0]], config, [()])
+    expected = dict(slots.search(model, jobs, config, {}))
+    kept["another shape"] = None
+
+    def short_of_memory(*arguments):
+        tried.append(list(kept))
+        if kept:
+            raise torch.OutOfMemoryError
+        return make(*arguments)
+
+    monkeypatch.setattr(slots, "Slots", short_of_memory)
+    assert dict(slots.search(model, jobs, config, kept)) == expected
+    assert tried == [["another shape"], []]
 
 
 @torch.inference_mode()

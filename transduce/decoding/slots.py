@@ -189,8 +189,9 @@ def search(
     token_scores: bool = True,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Index and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
-    for job in jobs:
-        refuse_empty([job.source])
+    if jobs:
+        refuse_empty([job.source for job in jobs])
+        model.check_length(max(len(job.source) for job in jobs))
     weights = tuple(parameter.data_ptr() for parameter in model.parameters())  # as graphs know them
     for S, group in groupby(
         sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
@@ -201,5 +202,10 @@ def search(
         key = (weights, config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
         while len(kept) >= KEPT and key not in kept:
             kept.pop(next(iter(kept)))  # the one that was not used for the longest
-        kept[key] = kept.pop(key) if key in kept else Slots(model, config, B, S, W)
+        try:
+            kept[key] = kept.pop(key) if key in kept else Slots(model, config, B, S, W)
+        except torch.OutOfMemoryError:  # without those of other shapes there may be room
+            kept.clear()
+            torch.cuda.empty_cache()
+            kept[key] = Slots(model, config, B, S, W)
         yield from kept[key].search(some, token_scores)

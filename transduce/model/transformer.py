@@ -156,7 +156,11 @@ class Transformer(nn.Module):
         low, high, size = int(tokens.ids.min()), int(tokens.ids.max()), getattr(self.config, setting)
         if low < 0 or high >= size:
             raise InputError(f"found token ids from {low} to {high}; {setting} {size} allows 0 to {size - 1}")
-        longest, limit = int(tokens.positions.max()) + 1, self.config.max_positions
+        self.check_length(int(tokens.positions.max()) + 1)
+
+    def check_length(self, longest: int) -> None:
+        """Refuse a sequence that positions do not reach."""
+        limit = self.config.max_positions
         if self.config.positions == "learned" and longest > limit:
             raise InputError(f"found a sequence of {longest} tokens; learned positions end at max_positions = {limit}")
 
