@@ -26,8 +26,8 @@ SHORT = Tokens.padded([[1] * n for n in (28, 3)], pad=9)
 LONG_ROWS, SHORT_ROWS = (replace(rows, tiles=whole_rows(rows.ids)) for rows in (PADDED, SHORT))
 
 
-def assert_close(ours, expected):
-    assert torch.allclose(ours, expected, atol=1e-5, rtol=1e-4), (ours - expected).abs().max()
+def assert_close(ours, expected, bound=1e-5):
+    assert torch.allclose(ours, expected, atol=bound, rtol=10 * bound), (ours - expected).abs().max()
 
 
 def assert_same_gradients(ours, expected, inputs, *, keep=False):
@@ -78,6 +78,23 @@ def test_varlen_attention_is_equation_1(queries, keys, causal, r):
         torch.autograd.grad(output, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
     ):
         assert_close(ours, oracle)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_number_of_tiles(causal):
+    lengths = [70, 150, 64, 128, 5]
+    tokens = Tokens.packed([[[1] * n for n in lengths]], pad=9, width=420).to(DEVICE)
+    generator, places = torch.Generator(DEVICE).manual_seed(0), Places(tokens.segments, tokens.positions)
+    inputs = [torch.randn(1, 1, 420, 16, generator=generator, device=DEVICE).half().requires_grad_() for _ in range(3)]
+    exact = [each.detach().double().requires_grad_() for each in inputs]
+    output = build_mask("varlen", places, places, causal=causal).attend(*inputs)
+    expected = build_mask("written-out", places, places, causal=causal).attend(*exact)
+    real = (tokens.segments != 2**31 - 1)[:, None, :, None]
+    gradient = torch.randn(output.shape, generator=generator, device=DEVICE) * real
+    found = torch.autograd.grad(output, inputs, gradient.half())
+    for ours, oracle in zip(found, torch.autograd.grad(expected, exact, gradient.double()), strict=True):
+        assert_close(ours.double(), oracle, 1e-2)
+    assert_close(output.double() * real, expected * real, 5e-3)
 
 
 def test_a_row_too_long_for_varlen_attention_is_refused(monkeypatch):

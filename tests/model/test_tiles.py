@@ -30,12 +30,13 @@ def groups_one_by_one(lengths):
 @example([(40, 1), (24, 1), (1, 40), (1, 25), (64, 64), (65, 1), (1, 1), (1, 1), (63, 3)] * 4)
 def test_each_group_takes_as_many_sentences_as_fit(lengths):
     source, target = tiled(*(packed(side, 0) for side in zip(*lengths, strict=True)))
-    in_parts, count = target.tiles.counts[0].tolist()
+    in_many, in_parts, count = target.tiles.counts[0].tolist()
     both = torch.cat([source.tiles.intervals, target.tiles.intervals], dim=-1)[0, :count].tolist()
     found = sorted({(a, b, c, d) for a, b, _, c, d, _ in both})
     assert [[b - a, d - c] for a, b, c, d in found] == groups_one_by_one(lengths)
     parts = [-(-max(b - a, d - c) // TILE) for a, b, _, c, d, _ in both]
-    assert all(n > 1 for n in parts[:in_parts])
+    assert all(n > 2 for n in parts[:in_many])
+    assert all(n == 2 for n in parts[in_many:in_parts])
     assert all(n == 1 for n in parts[in_parts:])
     for a, b, c, d in found:  # all parts of a group are there
         mine = sorted(part for e, f, part, g, h, _ in both if (e, f, g, h) == (a, b, c, d))
@@ -47,7 +48,7 @@ def test_each_group_takes_as_many_sentences_as_fit(lengths):
 def test_every_place_of_both_sides_is_in_one_tile_padding_too(lengths, more, other):
     sides = [packed(side, spare) for side, spare in zip(zip(*lengths, strict=True), (more, other), strict=True)]
     for side in tiled(*sides):
-        count, seen = side.tiles.counts[0, 1], torch.zeros(side.ids.size(1), dtype=torch.int)
+        count, seen = side.tiles.counts[0, 2], torch.zeros(side.ids.size(1), dtype=torch.int)
         for low, high, part in side.tiles.intervals[0, :count].tolist():
             seen[low + part * TILE : min(high, low + (part + 1) * TILE)] += 1
         assert (seen == 1).all()
@@ -56,7 +57,7 @@ def test_every_place_of_both_sides_is_in_one_tile_padding_too(lengths, more, oth
 def test_rows_of_one_sentence_have_tiles_too():
     rows = Tokens.padded([[1] * 3, [1] * 100, [1] * 64], pad=9)
     ours, _ = tile(rows.segments, rows.segments)
-    assert ours.counts[:, 0].tolist() == [2, 2, 0]  # padding of the first, the sentence of the second
+    assert ours.counts[:, 1].tolist() == [2, 2, 0]  # padding of the first, the sentence of the second
 
 
 @pytest.mark.parametrize("width", [1, 63, 64, 65, 1000])

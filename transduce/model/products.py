@@ -46,7 +46,7 @@ def sum_rows(partial: Tensor, dtype: torch.dtype) -> Tensor:
     """Sums over the second dimension, as programs left their shares:  (n, programs, D) in float32 -> (n, D)."""
     n, count, D = partial.shape
     sums = torch.empty(n, D, device=partial.device, dtype=dtype)
-    _sum_rows[(-(-D // 32), n)](partial, sums, count, D=D, ROWS=128, WIDTH=32)
+    _sum_rows[(-(-D // 8), n)](partial, sums, count, D=D, ROWS=512, WIDTH=8)
     return sums
 
 

@@ -20,7 +20,7 @@ class Tiles:
     """The tiles of one side. Tiles of the other side with the same number hold the same sentences."""
 
     intervals: Tensor  # (B, tiles, 3): first place of the sentences, the place after their last, and the part
-    counts: Tensor  # (B, 2): tiles that are part of sentences longer than a tile, which come first; all tiles
+    counts: Tensor  # (B, 3): tiles of sentences that take more than two, which come first; more than one; all
 
 
 def tile(queries: Tensor, keys: Tensor) -> tuple[Tiles, Tiles]:
@@ -45,7 +45,7 @@ def tile(queries: Tensor, keys: Tensor) -> tuple[Tiles, Tiles]:
     group = torch.searchsorted(ends, numbers.contiguous(), right=True).clamp(max=groups - 1)  # of each tile
     part = numbers - (ends - parts).gather(1, group)
     columns = [interval.gather(1, longest_first).gather(1, group) for interval in intervals]
-    counts = torch.stack([parts.masked_fill(parts == 1, 0).sum(1), ends[:, -1]], dim=1).int()
+    counts = torch.stack([parts.masked_fill(parts <= most, 0).sum(1) for most in (2, 1, 0)], dim=1).int()
     q_side, k_side = (torch.stack([*columns[n : n + 2], part], dim=-1).int() for n in (0, 2))
     return Tiles(q_side, counts), Tiles(k_side, counts)
 
@@ -55,8 +55,8 @@ def whole_rows(rows: Tensor) -> Tiles:
     B, T = rows.shape
     part = torch.arange(-(-T // TILE), device=rows.device, dtype=torch.int32)
     intervals = torch.stack([torch.zeros_like(part), torch.full_like(part, T), part], dim=1)
-    counts = part.new_full((B, 2), len(part))
-    counts[:, 0] *= len(part) > 1
+    counts = part.new_zeros(B, 3)
+    counts[:, max(0, 3 - len(part)) :] = len(part)
     return Tiles(intervals.expand(B, -1, -1).contiguous(), counts)
 
 
