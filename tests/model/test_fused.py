@@ -83,9 +83,9 @@ def test_varlen_attention_is_equation_1(queries, keys, causal, r):
 @pytest.mark.parametrize("causal", [False, True])
 def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_number_of_tiles(causal):
     lengths = [70, 150, 64, 128, 5]
-    tokens = Tokens.packed([[[1] * n for n in lengths]], pad=9, width=420).to(DEVICE)
+    tokens = Tokens.packed([[[1] * n for n in lengths]], pad=9, width=570).to(DEVICE)  # with three tiles of padding
     generator, places = torch.Generator(DEVICE).manual_seed(0), Places(tokens.segments, tokens.positions)
-    inputs = [torch.randn(1, 1, 420, 16, generator=generator, device=DEVICE).half().requires_grad_() for _ in range(3)]
+    inputs = [torch.randn(1, 1, 570, 16, generator=generator, device=DEVICE).half().requires_grad_() for _ in range(3)]
     exact = [each.detach().double().requires_grad_() for each in inputs]
     output = build_mask("varlen", places, places, causal=causal).attend(*inputs)
     expected = build_mask("written-out", places, places, causal=causal).attend(*exact)

@@ -15,19 +15,22 @@ from torch import Tensor
 
 from transduce.model.products import sum_rows
 
-ROWS = 4  # rows of one program at a time
-PROGRAMS = 528  # of the backward pass, each of which sums the gradients of weight and bias over its share of rows
+ROWS, WARPS = 2, 2  # rows of one program at a time, and warps that share them
+PROGRAMS = 1056  # of the backward pass, each of which sums the gradients of weight and bias over its share of rows
 
 
 @triton.jit
 def _kept(seed, offsets, P_DROP: tl.constexpr):
-    """Whether each place is kept: a 32-bit mix of its number and the seed, compared with the rate."""
+    """Whether each place is kept: a 32-bit mix of its number and the seed, compared with the rate.
+
+    A thousand million places a step are asked: integers and products, no division.
+    """
     mixed = offsets.to(tl.uint32) ^ seed.to(tl.uint32)
     mixed = (mixed ^ (mixed >> 16)) * 0x85EBCA6B
     mixed = (mixed ^ (mixed >> 13) ^ (seed >> 32).to(tl.uint32)) * 0xC2B2AE35
     mixed = (mixed ^ (mixed >> 16)) * 0x9E3779B1
     mixed = mixed ^ (mixed >> 15)
-    return (mixed >> 8).to(tl.float32) * (1.0 / 16777216.0) >= P_DROP
+    return mixed >= int(P_DROP * 4294967296)
 
 
 @triton.jit
@@ -41,7 +44,7 @@ def _residual_norm(
     places = rows[:, None].to(tl.int64) * D + columns[None, :]
     added = tl.load(output + places, mask=inside, other=0.0).to(tl.float32)
     if P_DROP > 0:
-        added = tl.where(_kept(tl.load(seed), places, P_DROP), added / (1 - P_DROP), 0.0)
+        added = tl.where(_kept(tl.load(seed), places, P_DROP), added * (1 / (1 - P_DROP)), 0.0)
     sums = tl.load(x + places, mask=inside, other=0.0).to(tl.float32) + added
     tl.store(total + places, sums.to(total.dtype.element_ty), mask=inside)
     mean = tl.sum(sums, 1) / D
@@ -83,7 +86,7 @@ def _residual_norm_backward(
         d_sums = (inner - mean_1[:, None] - normed * mean_2[:, None]) * scale[:, None]
         tl.store(dx + places, d_sums.to(dx.dtype.element_ty), mask=inside)
         if P_DROP > 0:
-            d_added = tl.where(_kept(tl.load(seed), places, P_DROP), d_sums / (1 - P_DROP), 0.0)
+            d_added = tl.where(_kept(tl.load(seed), places, P_DROP), d_sums * (1 / (1 - P_DROP)), 0.0)
             tl.store(d_output + places, d_added.to(d_output.dtype.element_ty), mask=inside)
     mine = partial + tl.program_id(0) * D + columns
     tl.store(mine, tl.sum(d_gain, 0), mask=columns < D)
@@ -108,7 +111,7 @@ class ResidualNorm(torch.autograd.Function):
         scales = torch.empty_like(means)
         _residual_norm[(-(-count // ROWS),)](
             x, output, weight, bias, seed, total, y, means, scales, count,
-            P_DROP=p_drop, EPS=eps, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
+            P_DROP=p_drop, EPS=eps, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS, num_warps=WARPS,
         )  # fmt: skip
         ctx.save_for_backward(total, weight, seed, means, scales)
         ctx.p_drop = p_drop
@@ -126,7 +129,7 @@ class ResidualNorm(torch.autograd.Function):
         partial = torch.empty(2, programs, D, device=dx.device, dtype=torch.float32)
         _residual_norm_backward[(programs,)](
             used[0], used[-1], total, weight, seed, means, scales, dx, d_output, partial, means.numel(),
-            TWICE=len(used) == 2, P_DROP=ctx.p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
+            TWICE=len(used) == 2, P_DROP=ctx.p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS, num_warps=WARPS,
         )  # fmt: skip
         d_weight, d_bias = sum_rows(partial, weight.dtype)
         return dx, d_output, d_weight, d_bias, None, None, None
@@ -149,7 +152,7 @@ def _embed(
     sinusoid = tl.where((columns % 2 == 0)[None, :], tl.sin(angle), tl.cos(angle))  # 13.29 is log2 of 10,000
     value += sinusoid.to(y.dtype.element_ty).to(tl.float32)
     if P_DROP > 0:
-        value = tl.where(_kept(tl.load(seed), places, P_DROP), value / (1 - P_DROP), 0.0)
+        value = tl.where(_kept(tl.load(seed), places, P_DROP), value * (1 / (1 - P_DROP)), 0.0)
     tl.store(y + places, value.to(y.dtype.element_ty), mask=inside)
 
 
@@ -158,7 +161,7 @@ def _embed_backward(dy, seed, d_value, count, SCALE: tl.constexpr, P_DROP: tl.co
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     gradient = tl.load(dy + places, mask=places < count, other=0.0).to(tl.float32) * SCALE
     if P_DROP > 0:
-        gradient = tl.where(_kept(tl.load(seed), places, P_DROP), gradient / (1 - P_DROP), 0.0)
+        gradient = tl.where(_kept(tl.load(seed), places, P_DROP), gradient * (1 / (1 - P_DROP)), 0.0)
     tl.store(d_value + places, gradient.to(d_value.dtype.element_ty), mask=places < count)
 
 
@@ -173,7 +176,7 @@ class Embedded(torch.autograd.Function):
         y = weight.new_empty(*ids.shape, D)
         _embed[(-(-ids.numel() // ROWS),)](
             weight, ids, positions.contiguous(), seed, y, ids.numel(),
-            SCALE=scale, P_DROP=p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS,
+            SCALE=scale, P_DROP=p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS, num_warps=WARPS,
         )  # fmt: skip
         ctx.save_for_backward(ids, seed)
         ctx.shape, ctx.scale, ctx.p_drop = weight.shape, scale, p_drop

@@ -96,7 +96,7 @@ def _launch(
         TILE=TILE * together, CAUSAL=mask.causal, REACH=mask.reach, PARTS=parts,
         # A tile has to fit into registers, and where tiles are many, four programs side by side.
         num_warps=4 * together if half else 8,
-        maxnreg=128 if half and together == 1 and kernel in (attend, attend_backward) else None,
+        maxnreg=128 if half and together == 1 and kernel in (attend, attend_long, attend_backward) else None,
         num_stages=1,  # loops are a few tiles long: there is nothing to prefetch
     )  # fmt: skip
 

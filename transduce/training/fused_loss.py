@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 2048  # logits of one row at a time
+BLOCK = 4096  # logits of one row at a time
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -28,25 +29,34 @@ def _loss_and_gradient(logits, labels, losses, likelihoods, EPS: tl.constexpr, V
     label = tl.load(labels + row)
     counts = label != V - 1
     true = tl.load(here + label).to(tl.float32)
-    highest, total, everything = -1e30, 0.0, 0.0
-    for start in range(0, V, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        values = tl.load(here + columns, mask=columns < V - 1, other=-1e30).to(tl.float32)
+    columns = tl.arange(0, BLOCK)
+    whole: tl.constexpr = (V - 1) // BLOCK * BLOCK  # blocks without padding come first
+    inside = whole + columns < V - 1
+    last = tl.load(here + whole + columns, mask=inside, other=-1e30).to(tl.float32)
+    highest = tl.max(last, 0)
+    sums = tl.exp2((last - highest) * LOG2_E)  # each place's own, added up at the end
+    everything = tl.where(inside, last, 0.0)
+    for start in range(0, whole, BLOCK):
+        values = tl.load(here + start + columns).to(tl.float32)
         before = highest
         highest = tl.maximum(before, tl.max(values, 0))
-        total = total * tl.exp(before - highest) + tl.sum(tl.exp(values - highest), 0)
-        everything += tl.sum(tl.where(columns < V - 1, values, 0.0), 0)
-    normaliser = highest + tl.log(total)
+        sums = sums * tl.exp2((before - highest) * LOG2_E) + tl.exp2(values * LOG2_E - highest * LOG2_E)
+        everything += values
+    normaliser = highest + tl.log(tl.sum(sums, 0))
     share = EPS / (V - 2)
-    others = everything - (V - 1) * true
+    others = tl.sum(everything, 0) - (V - 1) * true
     tl.store(losses + row, tl.where(counts, normaliser - true - share * others, 0.0))
     tl.store(likelihoods + row, tl.where(counts, normaliser - true, 0.0))
-    for start in range(0, V, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        values = tl.load(here + columns, mask=columns < V - 1, other=-1e30).to(tl.float32)
-        gradient = tl.exp(values - normaliser) - tl.where(columns == label, 1 - EPS, share)
-        gradient = tl.where(counts & (columns < V - 1), gradient, 0.0)
-        tl.store(here + columns, gradient.to(logits.dtype.element_ty), mask=columns < V)
+    one = tl.where(counts, 1.0, 0.0)
+    for start in range(0, whole, BLOCK):
+        values = tl.load(here + start + columns).to(tl.float32)
+        gradient = tl.exp2(values * LOG2_E - normaliser * LOG2_E) * one - share * one
+        tl.store(here + start + columns, gradient.to(logits.dtype.element_ty))
+    gradient = tl.where(inside, tl.exp2((last - normaliser) * LOG2_E) * one - share * one, 0.0)
+    tl.store(here + whole + columns, gradient.to(logits.dtype.element_ty), mask=whole + columns < V)
+    tl.debug_barrier()  # then what is said of the label is the last word
+    gradient = tl.exp2((true - normaliser) * LOG2_E) - (1 - EPS)
+    tl.store(here + label, gradient.to(logits.dtype.element_ty), mask=counts)
 
 
 class ProjectedLoss(torch.autograd.Function):
