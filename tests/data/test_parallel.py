@@ -63,9 +63,10 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path):
 def test_an_interrupt_while_workers_start_is_the_parents_alone(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""
-import time
+import signal, time
 from transduce.data.parallel import spread
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background has it ignored
     print("started", flush=True)
     try:
         list(spread(abs, range(3), 2))

@@ -1,10 +1,15 @@
-"""Batches ahead of time: a thread packs the next steps and sends them to the device while this one is computed."""
+"""Batches ahead of time: a thread packs the next steps and sends them to the device while this one is computed.
+
+On a GPU Python only launches steps. It may be a few steps ahead, so that the GPU never waits, but no more: a signal is
+heeded when those under way are done, and time spent waiting here is time that the GPU has nothing to do.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,7 +22,7 @@ from transduce.model import Tokens, tiled
 from transduce.training.parallel import World
 from transduce.training.step import MicroBatch
 
-AHEAD = 4  # steps
+AHEAD = 4  # steps, packed and waiting; on a GPU also launched and not done
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Feed:
         self.waited = 0.0  # seconds spent waiting for data
 
     def __iter__(self) -> Iterator[StepInput]:
+        under_way = deque[torch.cuda.Event]()
         while True:
             start = time.perf_counter()
             item = self._queue.get()
@@ -49,6 +55,11 @@ class Feed:
             if isinstance(item, BaseException):
                 raise item
             yield item
+            if self._world.device.type == "cuda":
+                under_way.append(torch.cuda.Event(blocking=True))
+                under_way[-1].record(torch.cuda.current_stream(self._world.device))
+                if len(under_way) > AHEAD:
+                    under_way.popleft().synchronize()
 
     def close(self) -> None:
         """End the thread."""
