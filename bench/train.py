@@ -41,9 +41,9 @@ PEERS = ("transformers.MarianMTModel", "torch.nn.Transformer")
 PARTS = {  # of a step, by what stands in the names of operations and kernels; the first that fits
     "attention": ("attend", "attention", "varlen"),
     "loss": ("loss", "softmax", "logsumexp"),
-    "products": ("gemm", "nvjet", "splitk", "mm", "cutlass", "linear"),
+    "optimiser": ("adam", "foreach", "muon", "multi_tensor"),
+    "products": ("gemm", "nvjet", "splitk", "mm", "cutlass", "linear", "relu_backward"),
     "embedding": ("embed", "grad_weight", "sum_and_scatter"),
-    "optimiser": ("adam", "foreach", "muon"),
     "residual and norm": ("norm", "residual"),
     "dropout": ("dropout", "bernoulli"),
     "bias and ReLU": ("bias",),
