@@ -295,8 +295,12 @@ def test_weights_in_another_place_are_not_searched_by_graphs_of_the_old():
     jobs = jobs_of([[5, 0]], config, [()])
     before = dict(slots.search(model, jobs, config, kept))
     model.load_state_dict(build(N=1).float().state_dict(), assign=True)
+    (old,) = kept.values()
     assert dict(slots.search(model, jobs, config, kept)) == before
-    assert len(kept) == 2
+    (new,) = kept.values()
+    assert new is not old
+    assert dict(slots.search(model, jobs, config, kept)) == before
+    assert list(kept.values()) == [new]  # which are where they were
 
 
 @torch.inference_mode()

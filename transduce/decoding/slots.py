@@ -51,9 +51,21 @@ class Slots:
         self.fresh = beams.begin([0], self.pad, config, capacity=W - 1, device=self.device)
         self.beams = self.fresh.select(torch.zeros(B, dtype=torch.long, device=self.device)).over()
         self.columns = torch.arange(W, device=self.device)
+        self.everyone = list(range(B))
         self.alive = torch.empty(B, dtype=torch.bool, pin_memory=self.device.type == "cuda")  # to look at
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}  # of so many sources at once
         self.graphs = Graphs(self.device)
+        self.modules = list(model.modules())
+        self.weights = self._weights()
+
+    def _weights(self) -> list[int]:
+        """Where the model's weights are."""
+        found = (weight for module in self.modules for weight in module._parameters.values())
+        return [weight.data_ptr() for weight in found if weight is not None]
+
+    def moved(self) -> bool:
+        """Whether weights are where graphs do not know them."""
+        return self._weights() != self.weights
 
     def search(self, jobs: Sequence[Job], token_scores: bool) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Index and hypotheses of each job, as they are done.
@@ -83,7 +95,8 @@ class Slots:
                 event.synchronize()
             alive = self.alive.tolist()
             done = [place for place, (_, since) in places.items() if not alive[place] and since < ended]
-            found = results(self.beams, torch.tensor(done, device=self.device), token_scores) if done else []
+            which = slice(None) if done == self.everyone else torch.tensor(done, device=self.device)
+            found = results(self.beams, which, token_scores) if done else []
             for place, hypotheses in zip(done, found, strict=True):
                 yield places.pop(place)[0].number, hypotheses
             empty += done
@@ -192,14 +205,15 @@ def search(
     if jobs:
         refuse_empty([job.source for job in jobs])
         model.check_length(max(len(job.source) for job in jobs))
-    weights = tuple(parameter.data_ptr() for parameter in model.parameters())  # as graphs know them
     for S, group in groupby(
         sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
     ):
         some = list(group)
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
         most = max(1, ROOM // max(config.width * W, S))
-        key = (weights, config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
+        key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
+        if key in kept and kept[key].moved():
+            kept.clear()
         while len(kept) >= KEPT and key not in kept:
             kept.pop(next(iter(kept)))  # the one that was not used for the longest
         try:
