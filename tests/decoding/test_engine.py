@@ -15,6 +15,7 @@ from tests.model.conftest import SOURCES, VARIANTS, build
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.decoding import engine as engines
+from transduce.decoding import packing
 from transduce.decoding.engine import TorchEngine, load_model, log_probabilities
 from transduce.decoding.hypothesis import Job
 from transduce.decoding.packing import LARGE_PAGE, MADV_COLLAPSE, pack
@@ -91,8 +92,10 @@ def test_threads_search_one_after_the_other(monkeypatch):
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="nothing is packed without oneDNN")
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.mark.parametrize("least", [0, 10**9], ids=["packed", "small"])
 @torch.inference_mode()
-def test_a_packed_model_gives_the_same_numbers(changes):
+def test_a_packed_model_gives_the_same_numbers(changes, least, monkeypatch):
+    monkeypatch.setattr(packing, "LEAST", least)
     model, unpacked, rows = build(**changes).float(), build(**changes).float(), torch.arange(4)
     source = Tokens.padded(SOURCES, source_pad(model))
     target = Tokens.padded([[5, 6, 7], [8], [9, 3], [4]], model.config.pad)

@@ -15,12 +15,14 @@ from threading import Thread
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
 
 ROWS = 4  # of a step come together: three more cost nothing
+LEAST = 2**17  # numbers: a smaller matrix is read faster than oneDNN is called; in half precision it is the same bits
 LARGE_PAGE, MADV_COLLAPSE = 2**21, 25  # of Linux
 Product = Callable[[Tensor], Tensor]
 
@@ -32,6 +34,8 @@ def pack(model: Transformer) -> Transformer:
     matrices: list[Tensor] = []
 
     def product(weight: Tensor, bias: Tensor | None) -> Product:
+        if weight.numel() < LEAST and weight.dtype == torch.float32:
+            return partial(F.linear, weight=weight.detach(), bias=bias)
         matrices.append(torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS))
         return partial(_product, matrices[-1], bias)
 
