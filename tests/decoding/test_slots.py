@@ -2,6 +2,7 @@
 
 import math
 import random
+import weakref
 from contextlib import nullcontext
 from unittest.mock import MagicMock
 
@@ -299,6 +300,8 @@ def test_weights_in_another_place_are_not_searched_by_graphs_of_the_old():
     assert dict(slots.search(model, jobs, config, kept)) == before
     (new,) = kept.values()
     assert new is not old
+    other = build(N=1, d_ff=8).float()
+    assert dict(slots.search(other, jobs, config, {})) == dict(slots.search(other, jobs, config, dict(kept)))
     assert dict(slots.search(model, jobs, config, kept)) == before
     assert list(kept.values()) == [new]  # which are where they were
 
@@ -339,17 +342,19 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
     model, config, kept, tried, make = build(N=1).float(), SearchConfig(beam_size=1, max_length=2), {}, [], slots.Slots
     jobs = jobs_of([[5, 0]], config, [()])
     expected = dict(slots.search(model, jobs, config, {}))
-    kept["another shape"] = None
+    kept["another shape"], made = None, []
 
     def short_of_memory(*arguments):
-        tried.append(list(kept))
+        one = make(*arguments)  # what an error's frames keep
+        tried.append((list(kept), [each() for each in made]))
+        made.append(weakref.ref(one))
         if kept:
             raise torch.OutOfMemoryError
-        return make(*arguments)
+        return one
 
     monkeypatch.setattr(slots, "Slots", short_of_memory)
     assert dict(slots.search(model, jobs, config, kept)) == expected
-    assert tried == [["another shape"], []]
+    assert tried == [(["another shape"], []), ([], [None])]  # and nothing of the first attempt is left
 
 
 @torch.inference_mode()

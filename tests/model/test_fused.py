@@ -1,8 +1,12 @@
 """The Triton kernels equal the plain formulas and their gradients; without a GPU, Triton's interpreter runs them."""
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -95,6 +99,32 @@ def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_n
     for ours, oracle in zip(found, torch.autograd.grad(expected, exact, gradient.double()), strict=True):
         assert_close(ours.double(), oracle, 1e-2)
     assert_close(output.double() * real, expected * real, 5e-3)
+
+
+def test_no_kernel_reads_beyond_the_last_token(tmp_path):
+    """Segments end where memory ends that may be read: one step further and the process would be gone."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import ctypes, mmap, torch
+from transduce.model import Tokens
+from transduce.model.kernels import Places, build_mask
+
+def at_the_edge(segments, page=mmap.PAGESIZE):
+    pages = -(-segments.nbytes // page)
+    memory = mmap.mmap(-1, (pages + 1) * page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + pages * page), ctypes.c_size_t(page), 0) == 0
+    last = torch.frombuffer(memory, dtype=torch.int32)[: pages * page // 4][-segments.numel() :]
+    return last.view_as(segments).copy_(segments)
+
+long, short = (Tokens.packed([[[1] * 30, [1] * n]], 9, 230) for n in (200, 10))
+for queries, keys in ((long, short), (short, long)):
+    places = [Places(at_the_edge(side.segments), side.positions) for side in (queries, keys)]
+    inputs = [torch.randn(1, 1, 230, 16, requires_grad=True) for _ in range(3)]
+    build_mask("varlen", *places, causal=False).attend(*inputs).sum().backward()
+""")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRITON_INTERPRET": "1"}
+    assert subprocess.run([sys.executable, script], env=environment).returncode == 0
 
 
 def test_a_row_too_long_for_varlen_attention_is_refused(monkeypatch):

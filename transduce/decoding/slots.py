@@ -63,12 +63,12 @@ class Slots:
         found = (weight for module in self.modules for weight in module._parameters.values())
         return [weight.data_ptr() for weight in found if weight is not None]
 
-    def moved(self) -> bool:
-        """Whether weights are where graphs do not know them."""
-        return self._weights() != self.weights
+    def moved(self, model: Transformer) -> bool:
+        """Whether it is another model, or weights are where graphs do not know them."""
+        return model is not self.decoder.model or self._weights() != self.weights
 
     def search(self, jobs: Sequence[Job], token_scores: bool) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Index and hypotheses of each job, as they are done.
+        """Number and hypotheses of each job, as they are done.
 
         While one looks at what some steps did, the next are under way, so that the GPU does not wait for Python.
         """
@@ -171,11 +171,12 @@ class Graphs:
             return
         graph = self.recorded[name]
         if graph is None:
-            torch.cuda.synchronize(self.device)
-            torch.cuda.current_blas_handle()  # each thread has its own, and none can be made while recording
             graph = torch.cuda.CUDAGraph()
-            with _RECORDING, torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):
-                function()
+            with _RECORDING:
+                torch.cuda.synchronize(self.device)
+                torch.cuda.current_blas_handle()  # each thread has its own, and none can be made while recording
+                with torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):
+                    function()
             self.recorded[name] = graph
         graph.replay()
 
@@ -201,7 +202,7 @@ def search(
     *,
     token_scores: bool = True,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Index and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
+    """Number and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
     if jobs:
         refuse_empty([job.source for job in jobs])
         model.check_length(max(len(job.source) for job in jobs))
@@ -212,14 +213,19 @@ def search(
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
         most = max(1, ROOM // max(config.width * W, S))
         key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
-        if key in kept and kept[key].moved():
+        if key in kept and kept[key].moved(model):
             kept.clear()
         while len(kept) >= KEPT and key not in kept:
             kept.pop(next(iter(kept)))  # the one that was not used for the longest
-        try:
-            kept[key] = kept.pop(key) if key in kept else Slots(model, config, B, S, W)
-        except torch.OutOfMemoryError:  # without those of other shapes there may be room
-            kept.clear()
-            torch.cuda.empty_cache()
-            kept[key] = Slots(model, config, B, S, W)
+        if key not in kept:
+            try:
+                slots = Slots(model, config, B, S, W)
+            except torch.OutOfMemoryError:
+                slots = None  # the error's frames hold what was made so far: out of here
+            if slots is None:  # without those of other shapes there may be room
+                kept.clear()
+                torch.cuda.empty_cache()
+                slots = Slots(model, config, B, S, W)
+            kept[key] = slots
+        kept[key] = kept.pop(key)  # the last one used
         yield from kept[key].search(some, token_scores)

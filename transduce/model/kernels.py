@@ -1,6 +1,6 @@
 """Which implementation computes what on which device. The choice is made here and nowhere else.
 
-Equation 1, each equal to `attention.attention` in value and gradient, packed or padded:
+Equation 1, each equal to `attention.attention` in value and gradient for every token, packed or padded:
 
 written-out   the oracle itself: every score in memory
 sdpa          torch's scaled_dot_product_attention with a boolean mask: the CPU, single steps, attention dropout
@@ -125,7 +125,7 @@ def _takes_own_product(weight: Tensor) -> bool:
     """Half precision, rows of a multiple of 16 bytes, and a chip with room for the tiles: Hopper's and larger ones."""
     chip: Any = torch.cuda.get_device_properties(weight.device)
     rows = weight.element_size() == 2 and all(size % 8 == 0 for size in weight.shape)
-    return rows and chip.major >= 9 and chip.shared_memory_per_block_optin >= 2**17 + 2**16
+    return rows and chip.major >= 9 and chip.shared_memory_per_block_optin >= 200_000
 
 
 def product(x: Tensor, *linears: nn.Linear) -> list[Tensor]:

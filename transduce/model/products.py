@@ -112,11 +112,11 @@ class ReluNetwork(torch.autograd.Function):
         dy = d_output.flatten(0, -2).contiguous()
         (count, K), N, d_inner = dy.shape, inner.size(1), torch.empty_like(inner)
         partial = torch.empty(1, -(-count // TILE), N, device=dy.device, dtype=torch.float32)
+        tiles_of = TensorDescriptor.from_tensor
         programs = torch.cuda.get_device_properties(dy.device).multi_processor_count if dy.is_cuda else 2
         _relu_backward[(programs,)](
-            TensorDescriptor.from_tensor(dy, [TILE, DEPTH]), TensorDescriptor.from_tensor(w_2, [DEPTH, TILE]),
-            TensorDescriptor.from_tensor(inner, [TILE, TILE]), TensorDescriptor.from_tensor(d_inner, [TILE, TILE]),
-            partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH, num_warps=4, num_stages=4,
+            tiles_of(dy, [TILE, DEPTH]), tiles_of(w_2.contiguous(), [DEPTH, TILE]), tiles_of(inner, [TILE, TILE]),
+            tiles_of(d_inner, [TILE, TILE]), partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH, num_warps=4, num_stages=4,
         )  # fmt: skip
         dx, d_b_1 = (d_inner @ w_1).view(d_output.shape), sum_rows(partial, dy.dtype)[0]
         return dx, d_inner.t() @ x, d_b_1, dy.t() @ inner, _bias_gradient(dy)

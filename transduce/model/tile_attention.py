@@ -62,9 +62,13 @@ def _meeting(q_tiles, k_tiles, place):
 
 
 @triton.jit
-def _unless_padding(segments, batch, place, length, low, high):
-    """Where an interval ends: at once, if a place is in no sentence. Padding can be long, and nobody waits for it."""
-    return tl.where(tl.load(segments + batch * length + place) == PADDING, low, high)
+def _unless_padding(segments, batch, place, limit, length, low, high):
+    """Where an interval ends: at once, if a place is in no sentence. Padding can be long, and nobody waits for it.
+
+    A group has as many parts as its longer side needs: on the other one they may lie beyond its limit.
+    """
+    segment = tl.load(segments + batch * length + place, mask=place < limit, other=PADDING)
+    return tl.where(segment == PADDING, low, high)
 
 
 @triton.jit
@@ -132,7 +136,7 @@ def attend_long(
         rows = q_low + tl.arange(0, TILE)
         queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-        k_high = _unless_padding(q_segments, batch, q_low, Q, k_low, k_high)
+        k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
         if CAUSAL:
             k_high = tl.minimum(k_high, q_low + TILE)
         highest = tl.full((TILE,), -1e30, tl.float32)
@@ -221,7 +225,7 @@ def attend_backward_q(
         d_output = _tile(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
         row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-        k_high = _unless_padding(q_segments, batch, q_low, Q, k_low, k_high)
+        k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
         if CAUSAL:
             k_high = tl.minimum(k_high, q_low + TILE)
         d_queries = tl.zeros((TILE, DK), tl.float32)
@@ -258,7 +262,7 @@ def attend_backward_kv(
         k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
         if CAUSAL:
             q_low = k_low
-        q_high = _unless_padding(k_segments, batch, k_low, K, q_low, q_high)
+        q_high = _unless_padding(k_segments, batch, k_low, k_high, K, q_low, q_high)
         d_keys = tl.zeros((TILE, DK), tl.float32)
         d_values = tl.zeros((TILE, DV), tl.float32)
         for start in range(q_low, q_high, TILE):

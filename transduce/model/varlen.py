@@ -44,7 +44,7 @@ class VarlenMask:
         return VarlenMask(places, (ours.intervals, theirs.intervals, ours.counts), causal, reach)  # type: ignore[arg-type]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, p_drop: float = 0.0) -> Tensor:
-        """Equation 1 by the kernels of this module."""
+        """Equation 1 by the kernels of `tile_attention`."""
         if p_drop > 0:
             raise ConfigError(f"the varlen kernel has no attention dropout, but the rate is {p_drop}; use sdpa")
         output: Tensor = VarlenAttention.apply(q, k, v, self)

@@ -1,7 +1,7 @@
 """Batches ahead of time: a thread packs the next steps and sends them to the device while this one is computed.
 
 On a GPU Python only launches steps. It may be a few steps ahead, so that the GPU never waits, but no more: a signal is
-heeded when those under way are done, and time spent waiting here is time that the GPU has nothing to do.
+heeded when those under way are done, and who waits here for long has a GPU that waits too.
 """
 
 from __future__ import annotations
