@@ -116,7 +116,8 @@ class ReluNetwork(torch.autograd.Function):
         programs = torch.cuda.get_device_properties(dy.device).multi_processor_count if dy.is_cuda else 2
         _relu_backward[(programs,)](
             tiles_of(dy, [TILE, DEPTH]), tiles_of(w_2.contiguous(), [DEPTH, TILE]), tiles_of(inner, [TILE, TILE]),
-            tiles_of(d_inner, [TILE, TILE]), partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH, num_warps=4, num_stages=4,
+            tiles_of(d_inner, [TILE, TILE]), partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH,
+            num_warps=4, num_stages=4,
         )  # fmt: skip
         dx, d_b_1 = (d_inner @ w_1).view(d_output.shape), sum_rows(partial, dy.dtype)[0]
         return dx, d_inner.t() @ x, d_b_1, dy.t() @ inner, _bias_gradient(dy)
