@@ -1,8 +1,10 @@
 """The torch engine: fast paths equal the plain one, and no sentence depends on its neighbours."""
 
+import itertools
 import mmap
 import random
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -76,18 +78,24 @@ def test_a_step_with_buffers_equals_decode(changes):
 
 def test_threads_search_one_after_the_other(monkeypatch):
     """A model in training is set back by the search that set it; and on a GPU searches share their places."""
-    model, modes = build(N=1).train(), []
+    model, steps, together = build(N=1).train(), [], threading.Barrier(4)
     engine = TorchEngine(model)
 
     def slow(tokens, state):
         sleep(0.01)
-        modes.append(model.training)
+        steps.append((threading.get_ident(), model.training))
         return engines._step(model, tokens, state)
+
+    def search(length):
+        together.wait()
+        engine.search(SOURCES[:1], SearchConfig(min_length=length, max_length=length))
 
     monkeypatch.setattr(engines, "partial", lambda *_: slow)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda n: engine.search(SOURCES[:1], SearchConfig(max_length=n)), (1, 2, 3, 4)))
-    assert not any(modes)
+        list(threads.map(search, (2, 3, 4, 5)))
+    turns = [thread for thread, _ in itertools.groupby(thread for thread, _ in steps)]
+    assert len(turns) == len(set(turns)) == 4
+    assert not any(training for _, training in steps)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="nothing is packed without oneDNN")
