@@ -95,9 +95,10 @@ class Slots:
                 event.synchronize()
             alive = self.alive.tolist()
             done = [place for place, (_, since) in places.items() if not alive[place] and since < ended]
+            if not done:
+                continue
             which = slice(None) if done == self.everyone else torch.tensor(done, device=self.device)
-            found = results(self.beams, which, token_scores) if done else []
-            for place, hypotheses in zip(done, found, strict=True):
+            for place, hypotheses in zip(done, results(self.beams, which, token_scores), strict=True):
                 yield places.pop(place)[0].number, hypotheses
             empty += done
 
