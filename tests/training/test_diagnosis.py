@@ -72,5 +72,10 @@ def test_advice_names_settings_that_work_and_only_those_not_yet_in_use():
     assert "precision" not in text
 
 
+def test_blanks_that_are_repeated_are_no_empty_translation():
+    text = diagnose(["a b", "c d"], ["e f", "g h"], [" " * 50, " " * 40], 0.0)
+    assert "repeat themselves" in text
+
+
 def _tries(text):
     return text.partition("if it goes on, ")[2].split(", or ")

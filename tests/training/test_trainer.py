@@ -23,6 +23,7 @@ from transduce.training.judge import Judge
 from transduce.training.memory import fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
+from transduce.training.run import held
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer, train
 from transduce.training.validate import Validation
@@ -108,10 +109,22 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_pat
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
-def test_another_recipe_in_the_same_folder_is_refused(made, whole):
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    run = tmp_path / "run"
+    with held(run), pytest.raises(ConfigError, match="another process trains in"), held(run):
+        pass
+    with held(run):  # given back
+        pass
+
+
+def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
     other = replace(made[1], model=replace(made[1].model, d_ff=128))
     with pytest.raises(ConfigError, match=r"was begun with model.d_ff = 64, not 128; choose another folder with --run"):
         train(other, made[2], whole, ALONE)
+    store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made
+    with pytest.raises(ConfigError, match=r"was begun with data.tokenizer.split_digits"):
+        train_from_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"], run=whole, store=store)
+    assert not store.exists()
 
 
 def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):

@@ -41,7 +41,7 @@ def train_from_recipe(
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
         if here.speaks:
-            check_place(folder)
+            check_place(folder, recipe)
             prepare(recipe, path.parent, place, tokenizers=tokenizers, say=lambda line: print(line, file=sys.stderr))
         here.wait()
         return train(recipe, Store(place), folder, here, start_from=bundle)

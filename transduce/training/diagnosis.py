@@ -39,15 +39,15 @@ def divergence_advice(recipe: Recipe, skipped: int) -> str:
     if training.clip_norm == 0:
         tries.append("training.clip_norm=1.0")
     if recipe.model.norm_order == "post":
-        tries.append("model.norm_order=pre (in a new run)")
+        tries.append("model.norm_order=pre")
     if training.precision != "float32":
         tries.append("training.precision=float32")
     steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
-    return f"{steps} skipped for want of a finite gradient; if it goes on, try {', or '.join(tries)}"
+    return f"{steps} skipped for want of a finite gradient; if it goes on, try {', or '.join(tries)} (in a new run)"
 
 
 def _empty(_: Texts, __: Texts, hypotheses: Texts) -> str | None:
-    share = _share(not text.strip() for text in hypotheses)
+    share = _share(not text.strip() and not _is_loop(text) for text in hypotheses)  # blanks may be said again and again
     if share < MANY:
         return None
     return (

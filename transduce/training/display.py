@@ -155,7 +155,7 @@ def _named_numbers(record: Record) -> list[str]:
     return [
         f"{names.get(name, name)} {'not finite' if record[name] is None else format(record[name], places[name])}"
         for name in places
-        if name in record
+        if name in record and (record[name] is not None or name in ("loss", "perplexity"))  # others: nothing translated
     ]
 
 

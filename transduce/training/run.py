@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -77,25 +80,44 @@ def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
     return replace(recipe, model=model)
 
 
-def check_place(run: Path) -> None:
-    """Refuse a folder that could not be made or written, before any work is done for it."""
+def check_place(run: Path, recipe: Recipe) -> None:
+    """Refuse a folder that could not be made or written, or is another recipe's, before any work is done for it."""
     there = next(place for place in (run, *run.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"{run} cannot be written, because of {there}; choose another folder with --run")
+    _refuse_another(run, recipe, FREE_TO_CHANGE | {"model.vocab_size", "model.source_vocab_size"})  # the store's, later
 
 
-def claim(run: Path, recipe: Recipe) -> None:
-    """The run's folder belongs to one recipe: another is refused, not mixed in."""
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """One process at a time trains in a folder. The lock is given back when the process ends, however it ends."""
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another process trains in {run}; wait for it, or choose another folder with --run"
+            ) from None
+        yield
+
+
+def _refuse_another(run: Path, recipe: Recipe, free: Set[str]) -> None:
     path = run / "recipe.toml"
     if path.exists():
         changed = differences(recipe, read_recipe(path))
-        refused = [name for name in changed if name not in FREE_TO_CHANGE and not name.startswith("search.")]
+        refused = [name for name in changed if name not in free and not name.startswith("search.")]
         if refused:
             mine, theirs = changed[refused[0]]
             raise ConfigError(
                 f"{run} was begun with {refused[0]} = {theirs}, not {mine}; choose another folder with --run"
             )
-    run.mkdir(parents=True, exist_ok=True)
+
+
+def claim(run: Path, recipe: Recipe) -> None:
+    """The run's folder belongs to one recipe: another is refused, not mixed in."""
+    _refuse_another(run, recipe, FREE_TO_CHANGE)
+    path = run / "recipe.toml"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(to_toml(recipe), encoding="utf-8")
     temporary.replace(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
-from transduce.training.run import FINISHED, Standing, claim, fit_to_store, is_finished, mark_finished
+from transduce.training.run import FINISHED, Standing, claim, fit_to_store, held, is_finished, mark_finished
 from transduce.training.signals import Interrupted, Signals, watched_signals
 from transduce.training.state import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
@@ -37,14 +38,15 @@ MOST_SKIPPED = 10  # steps in a row that were not finite, after which the run st
 def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: Bundle | None = None) -> Standing:
     """Train until the recipe is fulfilled or a signal comes; a run that was begun goes on where it was."""
     recipe = fit_to_store(recipe, store)
-    if world.speaks:
-        claim(run, recipe)
-    trainer = Trainer(recipe, store, run, world, start_from)
-    if is_finished(run, recipe):
+    with held(run) if world.speaks else nullcontext():
         if world.speaks:
-            print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
-        return trainer.standing
-    return trainer.run_to_end()
+            claim(run, recipe)
+        trainer = Trainer(recipe, store, run, world, start_from)
+        if is_finished(run, recipe):
+            if world.speaks:
+                print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
+            return trainer.standing
+        return trainer.run_to_end()
 
 
 class Trainer:
@@ -201,12 +203,12 @@ class Trainer:
 
     def _note_skips(self, skipped: list[bool], progress: Progress) -> None:
         """Count steps that were not finite; too many in a row end the run, and the last checkpoint is good."""
-        for was_skipped in skipped:
+        for step, was_skipped in enumerate(skipped, self.standing.step - len(skipped) + 1):
             self.standing.skipped += was_skipped
             self.standing.skipped_in_a_row = self.standing.skipped_in_a_row + 1 if was_skipped else 0
             if self.standing.skipped_in_a_row >= MOST_SKIPPED:
                 raise CheckpointError(
-                    f"{MOST_SKIPPED} steps in a row were not finite, the last is {self.standing.step:,}; "
+                    f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; "
                     f"{divergence_advice(self.recipe, self.standing.skipped)}"
                 )
         if any(skipped):
