@@ -14,6 +14,7 @@ Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
 Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
+VARLEN_HEADS = {16, 32, 64, 128}  # sizes d_k and d_v that its tiles can have
 
 MODEL_SIZES = {  # the least and the most; with more, no machine could hold a matrix, or even count its numbers
     **dict.fromkeys(("vocab_size", "source_vocab_size"), (3, 10**8)),
@@ -88,7 +89,7 @@ class ModelConfig:
             'use kernel = "auto" or "sdpa"',
         )
         _refuse_unless(
-            self.kernel != "varlen" or all(size in (16, 32, 64, 128) for size in (self.d_k, self.d_v)),
+            self.kernel != "varlen" or {self.d_k, self.d_v} <= VARLEN_HEADS,
             f'model.kernel "varlen" takes heads of 16, 32, 64 or 128, but model.d_k is {self.d_k} and model.d_v '
             f'{self.d_v}; use kernel = "auto" or "sdpa"',
         )

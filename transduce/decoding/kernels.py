@@ -12,9 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from transduce.model.tile_attention import LOG2_E
+
 SOURCE_BLOCK, TARGET_BLOCK = 32, 16  # keys of one tile
 ROWS = 16  # hypotheses that ask together: the fewest of a product of tiles, and a thousand would not fit on the chip
-LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.config import Kernel, ModelConfig
+from transduce.config import VARLEN_HEADS, Kernel, ModelConfig
 from transduce.model.attention import attention
 from transduce.model.dropout import dropout
 from transduce.model.embedding import Embedding
@@ -50,8 +50,8 @@ def choose(config: ModelConfig, queries: Tensor, *, ascending: bool = True) -> K
     """
     if config.kernel != "auto" and (ascending or config.kernel != "varlen"):
         return config.kernel
-    powers_of_two = all(16 <= size <= 128 and size & (size - 1) == 0 for size in (config.d_k, config.d_v))
-    if queries.is_cuda and powers_of_two and ascending and queries.size(1) >= 16 and config.p_drop_attention == 0:
+    fits = {config.d_k, config.d_v} <= VARLEN_HEADS
+    if queries.is_cuda and fits and ascending and queries.size(1) >= 16 and config.p_drop_attention == 0:
         return "varlen"
     return "sdpa"
 

@@ -71,9 +71,8 @@ class VarlenAttention(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, o, lse = ctx.saved_tensors
         d_output, (dq, dk, dv) = _in_rows(d_output), lying_alike(q, k, v)
-        most = (
-            2 if q.element_size() == 2 and max(q.size(3), v.size(3)) <= 64 else 1
-        )  # tiles that fit on the chip at once
+        # Of how many tiles a sentence may be to fit on the chip at once.
+        most = 2 if q.element_size() == 2 and max(q.size(3), v.size(3)) <= 64 else 1
         for parts in range(1, most + 1):
             _launch(attend_backward, parts, ctx.mask, lse, q, k, v, o, d_output, dq, dk, dv)
         for kernel in (attend_backward_q, attend_backward_kv):

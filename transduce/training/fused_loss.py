@@ -14,8 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from transduce.model.tile_attention import LOG2_E
+
 BLOCK = 4096  # logits of one row at a time
-LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
