@@ -251,6 +251,16 @@ def test_a_product_is_each_of_its_products_with_a_bias(bias, parts):
     assert_same_gradients(ours, expected, [x, *biases, *weights])
 
 
+def test_weights_that_lie_one_below_the_other_are_not_copied():
+    from transduce.model.products import _stacked
+
+    first, second, third = torch.randn(3, 8, 16, device=DEVICE)
+    for parts, copied in (([first, second, third], False), ([third, second], True), ([first, third], True)):
+        whole = _stacked(parts)
+        assert torch.equal(whole, torch.cat(parts))
+        assert (whole.data_ptr() != parts[0].data_ptr()) == copied
+
+
 @pytest.mark.parametrize(("count", "d_model", "d_ff"), [(3, 16, 24), (150, 72, 136)])
 def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, d_model, d_ff):
     from transduce.model.products import ReluNetwork
@@ -317,7 +327,7 @@ def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch
 
 @pytest.mark.parametrize("p_drop", [0.0, 0.3])
 def test_embedded_is_the_sum_of_embedding_and_sinusoid_with_dropout(p_drop):
-    from transduce.model.fused import Embedded
+    from transduce.model.fused_embedding import Embedded
     from transduce.model.positions import sinusoids
 
     torch.manual_seed(0)
@@ -336,3 +346,17 @@ def test_embedded_is_the_sum_of_embedding_and_sinusoid_with_dropout(p_drop):
 def test_attention_dropout_and_the_varlen_kernel_exclude_each_other():
     with pytest.raises(ConfigError):
         ModelConfig(kernel="varlen", p_drop_attention=0.1)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 24), (64, 24), (200, 24), (64 * 40 + 3, 160)])
+@pytest.mark.parametrize("seldom", [1.0, 0.02])
+def test_gradients_of_a_token_are_added_up_however_often_it_comes(count, size, seldom):
+    from transduce.model.fused_embedding import Embedded
+
+    torch.manual_seed(0)
+    weight = torch.zeros(300, size, device=DEVICE, requires_grad=True)
+    ids = torch.randint(0, 300, (1, count), device=DEVICE, dtype=torch.int32)
+    ids = ids.where(torch.rand(1, count, device=DEVICE) < seldom, 7)  # one that takes many chunks
+    ours = Embedded.apply(weight, ids, torch.zeros_like(ids), torch.tensor(5, device=DEVICE), 3.0, 0.0)
+    oracle = F.embedding(ids, weight, padding_idx=299) * 3.0
+    assert_same_gradients([ours], [oracle], [weight])

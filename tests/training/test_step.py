@@ -159,3 +159,18 @@ def test_a_copy_task_is_solved():
     answers = learner.model.eval()(unseen, unseen.shifted_right(13)).argmax(-1)
     real = unseen.ids != 13
     assert ((answers == unseen.ids) | ~real).all(-1).float().mean() >= 0.99
+
+
+def test_rounded_weights_that_are_multiplied_together_lie_together():
+    from transduce.training.step import _Rounded
+
+    attention = Transformer(RECIPE.model).encoder[0].self_attention
+    weights = [attention.w_q.weight, attention.w_k.weight, attention.w_v.weight]
+    odd = torch.nn.Parameter(torch.randn(3))
+    first, *rounded = _Rounded.apply(odd, *weights)
+    assert torch.equal(first, odd.bfloat16())
+    for before, after in itertools.pairwise(rounded):
+        assert after.data_ptr() == before.data_ptr() + before.nbytes
+        assert after.data_ptr() % 16 == 0  # where a GPU reads whole words
+    for mine, weight in zip(rounded, weights, strict=True):
+        assert torch.equal(mine, weight.bfloat16())

@@ -1,7 +1,7 @@
 """What stands between the products of a model, in one pass over memory each way, in Triton.
 
-`ResidualNorm` is LayerNorm(x + Dropout(output)), §3.1 and §5.4, and `Embedded` Dropout(embedding + position), §3.4 and
-§3.5. Which values are dropped is a hash of (seed, place), computed again in the backward pass and never stored.
+`ResidualNorm` is LayerNorm(x + Dropout(output)), §3.1 and §5.4. Which values are dropped is a hash of (seed, place),
+computed again in the backward pass and never stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROGRAMS = 1056  # of the backward pass, each of which sums the gradients of wei
 
 
 @triton.jit
-def _kept(seed, offsets, P_DROP: tl.constexpr):
+def kept(seed, offsets, P_DROP: tl.constexpr):
     """Whether each place is kept: a 32-bit mix of its number and the seed, compared with the rate.
 
     A thousand million places a step are asked: integers and products, no division.
@@ -44,7 +44,7 @@ def _residual_norm(
     places = rows[:, None].to(tl.int64) * D + columns[None, :]
     added = tl.load(output + places, mask=inside, other=0.0).to(tl.float32)
     if P_DROP > 0:
-        added = tl.where(_kept(tl.load(seed), places, P_DROP), added * (1 / (1 - P_DROP)), 0.0)
+        added = tl.where(kept(tl.load(seed), places, P_DROP), added * (1 / (1 - P_DROP)), 0.0)
     sums = tl.load(x + places, mask=inside, other=0.0).to(tl.float32) + added
     tl.store(total + places, sums.to(total.dtype.element_ty), mask=inside)
     mean = tl.sum(sums, 1) / D
@@ -86,7 +86,7 @@ def _residual_norm_backward(
         d_sums = (inner - mean_1[:, None] - normed * mean_2[:, None]) * scale[:, None]
         tl.store(dx + places, d_sums.to(dx.dtype.element_ty), mask=inside)
         if P_DROP > 0:
-            d_added = tl.where(_kept(tl.load(seed), places, P_DROP), d_sums * (1 / (1 - P_DROP)), 0.0)
+            d_added = tl.where(kept(tl.load(seed), places, P_DROP), d_sums * (1 / (1 - P_DROP)), 0.0)
             tl.store(d_output + places, d_added.to(d_output.dtype.element_ty), mask=inside)
     mine = partial + tl.program_id(0) * D + columns
     tl.store(mine, tl.sum(d_gain, 0), mask=columns < D)
@@ -133,63 +133,3 @@ class ResidualNorm(torch.autograd.Function):
         )  # fmt: skip
         d_weight, d_bias = sum_rows(partial, weight.dtype)
         return dx, d_output, d_weight, d_bias, None, None, None
-
-
-@triton.jit
-def _embed(
-    weight, ids, positions, seed, y, count, SCALE: tl.constexpr, P_DROP: tl.constexpr,
-    D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, WIDTH)
-    inside = (rows < count)[:, None] & (columns < D)[None, :]
-    places = rows[:, None].to(tl.int64) * D + columns[None, :]
-    token = tl.load(ids + rows, mask=rows < count, other=0).to(tl.int64)
-    value = tl.load(weight + token[:, None] * D + columns[None, :], mask=inside, other=0.0).to(tl.float32) * SCALE
-    value = value.to(y.dtype.element_ty).to(tl.float32)  # rounded where the plain formula rounds
-    position = tl.load(positions + rows, mask=rows < count, other=0).to(tl.float32)
-    angle = position[:, None] * tl.exp2((columns // 2 * 2).to(tl.float32) * (-13.287712379549449 / D))[None, :]
-    sinusoid = tl.where((columns % 2 == 0)[None, :], tl.sin(angle), tl.cos(angle))  # 13.29 is log2 of 10,000
-    value += sinusoid.to(y.dtype.element_ty).to(tl.float32)
-    if P_DROP > 0:
-        value = tl.where(_kept(tl.load(seed), places, P_DROP), value * (1 / (1 - P_DROP)), 0.0)
-    tl.store(y + places, value.to(y.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _embed_backward(dy, seed, d_value, count, SCALE: tl.constexpr, P_DROP: tl.constexpr, BLOCK: tl.constexpr):
-    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    gradient = tl.load(dy + places, mask=places < count, other=0.0).to(tl.float32) * SCALE
-    if P_DROP > 0:
-        gradient = tl.where(_kept(tl.load(seed), places, P_DROP), gradient * (1 / (1 - P_DROP)), 0.0)
-    tl.store(d_value + places, gradient.to(d_value.dtype.element_ty), mask=places < count)
-
-
-class Embedded(torch.autograd.Function):
-    """The matrix (V, d_model), ids and positions (B, T) -> Dropout(scale * embedding + sinusoid), (B, T, d_model)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, ids: Tensor, positions: Tensor, seed: Tensor, scale: float, p_drop: float
-    ) -> Tensor:
-        ids, D = ids.contiguous(), weight.size(1)
-        y = weight.new_empty(*ids.shape, D)
-        _embed[(-(-ids.numel() // ROWS),)](
-            weight, ids, positions.contiguous(), seed, y, ids.numel(),
-            SCALE=scale, P_DROP=p_drop, D=D, WIDTH=triton.next_power_of_2(D), ROWS=ROWS, num_warps=WARPS,
-        )  # fmt: skip
-        ctx.save_for_backward(ids, seed)
-        ctx.shape, ctx.scale, ctx.p_drop = weight.shape, scale, p_drop
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        ids, seed = ctx.saved_tensors
-        dy, (V, _) = dy.contiguous(), ctx.shape
-        d_value = torch.empty_like(dy)
-        _embed_backward[(-(-dy.numel() // 4096),)](
-            dy, seed, d_value, dy.numel(), SCALE=ctx.scale, P_DROP=ctx.p_drop, BLOCK=4096
-        )
-        # Padding, the last id, is always the zero vector: it has no gradient.
-        d_weight = torch.ops.aten.embedding_dense_backward(d_value, ids, V, V - 1, False)
-        return d_weight, None, None, None, None, None

@@ -99,7 +99,7 @@ def residual_norm(x: Tensor, output: Tensor, norm: nn.Module, p_drop: float) -> 
 def embed(tokens: Tokens, embedding: Embedding, positions: Positions, p_drop: float) -> Tensor:
     """Dropout(embedding + position), §3.4 and §3.5:  (B, T) -> (B, T, d_model)."""
     if tokens.ids.is_cuda and positions.kind == "sinusoidal":
-        from transduce.model.fused import Embedded
+        from transduce.model.fused_embedding import Embedded
 
         seed = _seed(tokens.ids.device, p_drop)
         fused: Tensor = Embedded.apply(embedding.weight, tokens.ids, tokens.positions, seed, embedding.scale, p_drop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ class Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, *weights: Tensor) -> tuple[Tensor, ...]:
         flat = x.flatten(0, -2)
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        weight = _stacked(weights)
         ctx.save_for_backward(flat, weight)
         ctx.sizes, ctx.has_bias = [each.size(0) for each in weights], bias is not None
         return tuple(F.linear(flat, weight, bias).view(*x.shape[:-1], -1).split(ctx.sizes, dim=-1))
@@ -121,6 +122,16 @@ class ReluNetwork(torch.autograd.Function):
         )  # fmt: skip
         dx, d_b_1 = (d_inner @ w_1).view(d_output.shape), sum_rows(partial, dy.dtype)[0]
         return dx, d_inner.t() @ x, d_b_1, dy.t() @ inner, _bias_gradient(dy)
+
+
+def _stacked(weights: Sequence[Tensor]) -> Tensor:
+    """Weights (d_i, d_in) one below the other. Nothing is copied where they lie so already."""
+    first, rows = weights[0], sum(weight.size(0) for weight in weights)
+    for before, after in itertools.pairwise(weights):
+        same = before.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
+        if not same or before.storage_offset() + before.numel() != after.storage_offset():
+            return torch.cat(list(weights))
+    return first.as_strided((rows, first.size(1)), (first.size(1), 1))
 
 
 def lying_alike(*tensors: Tensor) -> tuple[Tensor, ...]:

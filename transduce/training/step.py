@@ -3,6 +3,7 @@ accumulation, packing and uneven ranks give exactly the gradient of one big batc
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,17 +55,18 @@ class _Rounded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_copied(weights, torch.bfloat16))
+        starts = list(itertools.accumulate((-(-weight.numel() // 8) * 8 for weight in weights), initial=0))
+        # One after the other, so that weights which are multiplied together are one matrix already.
+        memory = weights[0].new_empty(starts[-1], dtype=torch.bfloat16)
+        copies = [memory[at:][: weight.numel()].view_as(weight) for at, weight in zip(starts, weights, strict=False)]
+        torch._foreach_copy_(copies, list(weights))
+        return tuple(copies)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_copied(gradients, torch.float32))
-
-
-def _copied(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
-    torch._foreach_copy_(copies, list(tensors))
-    return copies
+        copies = [torch.empty_like(gradient, dtype=torch.float32) for gradient in gradients]
+        torch._foreach_copy_(copies, list(gradients))
+        return tuple(copies)
 
 
 @dataclass(frozen=True)
