@@ -41,7 +41,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / "decode.json")
     options = parser.parse_args()
     options.json.parent.mkdir(exist_ok=True)
-    options.json.touch()  # a place that cannot be written is better known before the work
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -54,6 +53,8 @@ def main() -> None:
     read = least(lambda: [weight.sum() for weight in weights], options.rounds)
     print(f"{options.preset}, {options.precision}, {device.type}: reading the decoder's weights {read * 1e3:.1f} ms")
     rows: list[dict[str, float]] = []
+    result = {"preset": options.preset, "precision": options.precision, "device": hardware(), "tokens_per_second": rows}
+    options.json.write_text(json.dumps(result, indent=1))  # now and after each row: nothing measured is lost
     for batch in options.batches:
         sources = [[*row, 0] for row in torch.randint(2, config.vocab_size - 1, (batch, READ - 1)).tolist()]
         for beam in options.beams:
@@ -79,8 +80,7 @@ def main() -> None:
                     **{name: batch * WRITTEN / each for name, each in times.items()},
                 }
             )
-    result = {"preset": options.preset, "precision": options.precision, "device": hardware(), "tokens_per_second": rows}
-    options.json.write_text(json.dumps(result, indent=1))
+            options.json.write_text(json.dumps(result, indent=1))
 
 
 def profile(search: Callable[[], object], device: torch.device) -> None:

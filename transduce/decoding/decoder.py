@@ -47,7 +47,9 @@ class Decoder:
         inside = self.columns < lengths[:, None]
         positions, segments = self.columns.where(inside, 0), torch.zeros_like(ids).masked_fill(~inside, PADDING_SEGMENT)
         state = self.model.encode(Tokens(ids, positions, segments, whole_rows(ids)))
-        self.memory.index_copy_(0, places, self.sources(state.memory).view(-1, *self.memory.shape[1:]))
+        words = torch.int64  # torch copies number by number, and these are the largest; S is a multiple of 32
+        new = self.sources(state.memory).view(len(places), -1).view(words)
+        self.memory.flatten(1).view(words).index_copy_(0, places, new)
         self.lengths.index_copy_(0, places, lengths)
 
     def step(self, tokens: Tensor, length: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The best tokens of every row on a GPU, in Triton: `candidates.candidates` from logits, which are read once.
 
-`_scan` finds the largest logit of each block of tokens and sums the exponentials; `_pick` then looks into the few
-blocks that can hold a best token, as `best_tokens` does. No log-probability is written that nobody asks for.
+`_scan` finds the largest logit of each block of tokens and sums the block's exponentials; `_pick` then looks into the
+few blocks that can hold a best token, as `best_tokens` does. No log-probability is written that nobody asks for.
 """
 
 from __future__ import annotations
@@ -43,49 +43,46 @@ def _value(keys):
 
 
 @triton.jit
-def _scan(
-    logits, maxima, highest, sums, V: tl.constexpr, FORBID_UNK: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr
-):
-    """Of BLOCKS blocks of tokens of one row: the largest sayable logit of each; of all, the largest and the sum."""
+def _scan(logits, maxima, sums, V: tl.constexpr, FORBID_UNK: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
+    """Of BLOCKS blocks of tokens of one row: each one's largest sayable logit, and the sum relative to it."""
     part, row = tl.program_id(0), tl.program_id(1)
     blocks = part * BLOCKS + tl.arange(0, BLOCKS)
     ids = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     here = logits + row.to(tl.int64) * V + ids
     if (part == 0) | (part == tl.num_programs(0) - 1):  # where tokens stand that are special, and the last ones
         # Masked by V, not by what counts: a number of tokens that is a multiple of 8 is read 16 bytes at a time.
-        read = tl.load(here, mask=ids < V, other=NEVER).to(tl.float32)
-        values = tl.where(ids < V - 1, read, NEVER)  # padding is never said, and takes no probability
-        best = tl.max(tl.where(_sayable(ids, V, FORBID_UNK), values, NEVER), 1)
+        values = tl.load(here, mask=ids < V, other=NEVER).to(tl.float32)
+        values = tl.where(_sayable(ids, V, FORBID_UNK), values, NEVER)
     else:
         values = tl.load(here).to(tl.float32)
-        best = tl.max(values, 1)
-    top = tl.max(tl.max(values, 1), 0)
-    total = tl.sum(tl.sum(tl.exp(values - tl.where(top > NEVER, top, 0.0)), 1), 0)
+    best = tl.max(values, 1)
+    total = tl.sum(tl.exp(values - tl.where(best > NEVER, best, 0.0)[:, None]), 1)
     count: tl.constexpr = (V + BLOCK - 1) // BLOCK
     tl.store(maxima + row * count + blocks, best, mask=blocks < count)
-    tl.store(highest + row * tl.num_programs(0) + part, top)
-    tl.store(sums + row * tl.num_programs(0) + part, total)
+    tl.store(sums + row * count + blocks, total, mask=blocks < count)
 
 
 @triton.jit
 def _pick(
-    logits, maxima, highest, sums, prefix, length, values, ids, ends, forced, parts, W,
+    logits, maxima, sums, prefix, length, values, ids, ends, forced, W,
     K: tl.constexpr, COUNT: tl.constexpr, C: tl.constexpr, V: tl.constexpr, FORBID_UNK: tl.constexpr,
-    BLOCK: tl.constexpr, MAXIMA: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr, MAXIMA: tl.constexpr,
 ):  # fmt: skip
     """The COUNT best sayable tokens of one row with their log-probabilities; those of the end and of a forced token."""
     row = tl.program_id(0)
     mine = logits + row.to(tl.int64) * V
-    part = tl.arange(0, PARTS)
-    tops = tl.load(highest + row * parts + part, mask=part < parts, other=NEVER)
-    top = tl.max(tops, 0)
-    summed = tl.load(sums + row * parts + part, mask=part < parts, other=0.0)
-    log_total = tl.log(tl.sum(summed * tl.exp(tops - top), 0))
-
     block, slot = tl.arange(0, MAXIMA), tl.arange(0, C)
     count: tl.constexpr = (V + BLOCK - 1) // BLOCK
-    keys = _key(tl.load(maxima + row * count + block, mask=block < count, other=NEVER), block)
-    keys = tl.where(block < count, keys, LOWEST)
+    best_of = tl.load(maxima + row * count + block, mask=block < count, other=NEVER)
+    summed = tl.load(sums + row * count + block, mask=block < count, other=0.0)
+    # The end is not sayable, nor is <unk> where it is forbidden, but both have their probability; padding has none.
+    end = tl.load(mine).to(tl.float32)
+    unk = tl.load(mine + 1).to(tl.float32) if FORBID_UNK else end
+    top = tl.maximum(tl.max(best_of, 0), tl.maximum(end, unk))
+    total = tl.sum(summed * tl.exp(best_of - top), 0) + tl.exp(end - top)
+    log_total = tl.log(total + tl.exp(unk - top) if FORBID_UNK else total)
+
+    keys = tl.where(block < count, _key(best_of, block), LOWEST)
     picked = tl.full((C,), LOWEST, tl.int64)
     for place in range(COUNT):
         best = tl.max(keys, 0)
@@ -108,7 +105,6 @@ def _pick(
     token = tl.where(exists, (picked & LARGE) ^ LARGE, V - 1)
     tl.store(ids + row * C + slot, token.to(tl.int32))
     tl.store(values + row * C + slot, tl.where(exists, _number(_value(picked) - top - log_total), NEVER))
-    end = tl.load(mine).to(tl.float32)
     tl.store(ends + row, _number(end - top - log_total))
     wanted = tl.maximum(tl.load(prefix + (row // K) * W + tl.load(length + row // K)), 0)
     tl.store(forced + row, _number(tl.load(mine + wanted).to(tl.float32) - top - log_total))
@@ -132,15 +128,14 @@ class Picks(NamedTuple):
 def pick(logits: Tensor, beams: Beams, config: SearchConfig) -> Picks:
     """The K + 1 best tokens of each row:  logits (R, V) of any precision -> picks. Nothing depends on other rows."""
     (R, V), (_, K, W) = logits.shape, beams.live.tokens.shape
-    blocks, parts, C = -(-V // BLOCK), -(-V // (BLOCK * BLOCKS)), triton.next_power_of_2(K + 1)
-    numbers = torch.empty(R * (blocks + 2 * parts + C + 2), device=logits.device, dtype=torch.float32)
-    maxima, highest, sums, values, ends, forced = numbers.split([R * n for n in (blocks, parts, parts, C, 1, 1)])
+    blocks, C = -(-V // BLOCK), triton.next_power_of_2(K + 1)
+    numbers = torch.empty(R * (2 * blocks + C + 2), device=logits.device, dtype=torch.float32)
+    maxima, sums, values, ends, forced = numbers.split([R * n for n in (blocks, blocks, C, 1, 1)])
     ids = torch.empty(R, C, device=logits.device, dtype=torch.int32)
     shared = {"V": V, "FORBID_UNK": int(config.forbid_unk), "BLOCK": BLOCK}
-    _scan[(parts, R)](logits, maxima, highest, sums, **shared, BLOCKS=BLOCKS)
+    _scan[(-(-blocks // BLOCKS), R)](logits, maxima, sums, **shared, BLOCKS=BLOCKS)
     _pick[(R,)](
-        logits, maxima, highest, sums, beams.prefix, beams.length, values, ids, ends, forced, parts, W,
-        K=K, COUNT=K + 1, C=C, **shared, MAXIMA=triton.next_power_of_2(blocks), PARTS=triton.next_power_of_2(parts),
-        num_warps=1,
+        logits, maxima, sums, beams.prefix, beams.length, values, ids, ends, forced, W,
+        K=K, COUNT=K + 1, C=C, **shared, MAXIMA=triton.next_power_of_2(blocks), num_warps=1,
     )  # fmt: skip
     return Picks(values.view(R, C), ids, ends, forced)
