@@ -358,6 +358,33 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
 
 
 @torch.inference_mode()
+def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch):
+    model, sizes = build(N=1).float(), []
+    config = SearchConfig(beam_size=2, min_length=9, max_length=9)
+    jobs = jobs_of([[5, 7 + i, 0] for i in range(7)], config, [()] * 7)
+    jobs[:3] = [job._replace(limit=1) for job in jobs[:3]]
+    expected = dict(slots.search(model, jobs, config, {}))
+    steps = slots.Slots._steps
+
+    def short_of_memory(self, count):
+        sizes.append(self.B)
+        if self.B > 2 and sizes.count(self.B) > 2:  # when some sentences are done
+            raise torch.OutOfMemoryError
+        steps(self, count)
+
+    monkeypatch.setattr(slots.Slots, "_steps", short_of_memory)
+    found = list(slots.search(model, jobs, config, {}))
+    assert list(dict.fromkeys(sizes)) == [8, 4, 2]
+    assert len(found) == len(jobs)  # nothing twice
+    assert {number: [one.ids for one in each] for number, each in found} == {
+        number: [one.ids for one in each] for number, each in expected.items()
+    }
+    monkeypatch.setattr(slots.Slots, "_steps", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        list(slots.search(model, jobs, config, {}))
+
+
+@torch.inference_mode()
 def test_no_step_is_taken_that_nobody_needs(monkeypatch):
     """A sentence of n tokens and its end takes n + 1 steps, also where steps come two by two."""
     config = SearchConfig(beam_size=2, min_length=4, max_length=4)

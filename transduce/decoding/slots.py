@@ -213,20 +213,30 @@ def search(
         some = list(group)
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
         most = max(1, ROOM // max(config.width * W, S))
-        key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
-        if key in kept and kept[key].moved(model):
-            kept.clear()
-        while len(kept) >= KEPT and key not in kept:
-            kept.pop(next(iter(kept)))  # the one that was not used for the longest
-        if key not in kept:
+        short = True
+        while short:
+            key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
+            others, done, short = len(kept) - (key in kept), set[int](), False
             try:
-                slots = Slots(model, config, B, S, W)
+                for number, hypotheses in _places(model, key, kept).search(some, token_scores):
+                    yield number, hypotheses
+                    done.add(number)
             except torch.OutOfMemoryError:
-                slots = None  # the error's frames hold what was made so far: out of here
-            if slots is None:  # without those of other shapes there may be room
+                if not others and B == 1:
+                    raise
+                short = True  # the error's frames hold what was made so far: out of here
+            if short:  # without searches of other shapes there may be room; else with fewer places
                 kept.clear()
                 torch.cuda.empty_cache()
-                slots = Slots(model, config, B, S, W)
-            kept[key] = slots
-        kept[key] = kept.pop(key)  # the last one used
-        yield from kept[key].search(some, token_scores)
+                most = B if others else B // 2
+                some = [job for job in some if job.number not in done]
+
+
+def _places(model: Transformer, key: tuple[SearchConfig, int, int, int], kept: dict[tuple[Any, ...], Slots]) -> Slots:
+    """The places of that shape: those of before, or new ones in the place of what was not used for the longest."""
+    if key in kept and kept[key].moved(model):
+        kept.clear()
+    while len(kept) >= KEPT and key not in kept:
+        kept.pop(next(iter(kept)))
+    kept[key] = kept.pop(key) if key in kept else Slots(model, *key)
+    return kept[key]
