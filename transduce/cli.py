@@ -234,8 +234,8 @@ def translate(
         engine: What runs the model; auto takes the fastest that is there.
         device: Such as cuda or cpu; by default a GPU where there is one.
         precision: Of the numbers; auto takes int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
-        input: A file to translate line for line, in place of standard input.
-        output: A file to write, in place of standard output.
+        input: A file to translate line for line, in place of standard input; compressed (.gz, .xz, .bz2, .zst) or not.
+        output: A file in place of standard output, there when all is translated; compressed if it is named so.
         nbest: Write so many translations of each line, as JSON.
         scores: Write scores and the confidence of every token, as JSON.
         alignments: Write which source word each word comes from, as JSON.

@@ -2,13 +2,21 @@
 
 import io
 import json
+import os
+import stat
+import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from transduce.cli import run
-from transduce.decoding.streams import Format, read_lines
+from transduce.data.compression import blocks
+from transduce.decoding.streams import Format, arriving
 from transduce.errors import InputError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -61,7 +69,61 @@ def test_files_go_in_and_out(translate, tmp_path):
     assert "is both input and output" in err
     status, _, err = translate("--input", str(tmp_path / "none.txt"))
     assert status == 2
-    assert "none.txt cannot be read: No such file" in err
+    assert "none.txt does not exist" in err
+    status, _, err = translate("--input", source, "--output", str(tmp_path / "none" / "out.txt"))
+    assert (status, (tmp_path / "none").exists()) == (2, False)
+    assert "none, where out.txt is to go, is not a folder; make it first" in err
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_files_are_compressed_as_their_names_say(translate, tmp_path, suffix):
+    texts, packed, again = tmp_path / "in.txt", tmp_path / f"out{suffix}", tmp_path / "out.txt"
+    texts.write_text("in 98 weeks\n")
+    assert translate("--input", str(texts), "--output", str(packed))[0] == 0
+    plain = translate("in 98 weeks")[1]
+    assert packed.read_bytes() != plain == b"".join(blocks(packed))
+    assert translate("--input", str(packed), "--output", str(again))[0] == 0
+    assert again.read_bytes() == translate(plain.decode().strip("\n"))[1]
+
+
+def test_a_device_is_written_to_and_not_replaced(translate, tmp_path):
+    (tmp_path / "in.txt").write_text("in 98 weeks\n")
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert translate("--input", str(tmp_path / "in.txt"), "--output", str(pipe))[0] == 0
+    assert os.read(reader, 1000) == translate("in 98 weeks")[1]
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_program_that_waits_for_each_answer_gets_it(bundle):
+    command = [sys.executable, "-m", "transduce", "translate", "--model", bundle.path, "--engine", "torch"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        never = threading.Timer(60, process.kill)
+        never.start()
+        for line in (b"in 98 weeks\n", b"\n", b"3:48 PM\nin 98 weeks\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            answers = [process.stdout.readline() for _ in range(line.count(b"\n"))]
+            assert all(map(bytes.strip, answers)) == bool(line.strip())
+        process.stdin.close()
+        assert (process.stdout.read(), process.wait()) == (b"", 0)
+        never.cancel()
+
+
+def test_much_input_is_translated_many_lines_at_a_time():
+    lines = [b"%d" % number for number in range(10_000)]
+    chunks = list(arriving([b"\n".join(lines)]))
+    assert [line for chunk in chunks for line in chunk] == lines
+    assert [len(chunk) for chunk in chunks[:7]] == [16, 32, 64, 128, 256, 512, 1024]
+    assert max(map(len, chunks)) == 1024
+
+
+def test_lines_before_one_that_cannot_be_read_are_translated(translate):
+    line = translate("in 98 weeks")[1]
+    status, out, err = translate(stdin=b"in 98 weeks\n" * 20 + b"in \xff98 weeks\nin 98 weeks\n")
+    assert (status, out) == (2, 20 * line)
+    assert "stdin:21 is not UTF-8" in err
 
 
 def test_bytes_that_are_not_utf8_name_their_line(translate):
@@ -73,7 +135,8 @@ def test_bytes_that_are_not_utf8_name_their_line(translate):
 
 
 def test_lines_end_at_newlines_alone():
-    lines = list(read_lines(io.BytesIO("a\u2028b\x0cc\rd\ne".encode()), None, "strict"))
+    blocks = ["a\u2028b\x0cc", "\rd\ne"]
+    lines = [line.decode() for chunk in arriving(map(str.encode, blocks)) for line in chunk]
     assert lines == ["a\u2028b\x0cc\rd", "e"]
 
 
@@ -95,9 +158,9 @@ def test_a_column_is_translated_and_the_others_kept(translate):
     assert status == 0
     assert [(row[0], row[2]) for row in rows] == [("1", "x"), ("2", "y")]
     assert rows[0][1] != "in 98 weeks"
-    status, _, err = translate("--column", "3", stdin=b"1\ta\tb\n1\ta\n")
-    assert status == 2
-    assert "line 2 has 2 columns; expected at least 3" in err
+    status, out, err = translate("--column", "2", stdin=b"\n1\tin 98 weeks\n \nin 98 weeks\n")
+    assert (status, out.decode().splitlines()) == (2, ["", f"1\t{rows[0][1]}", " "])
+    assert "stdin:4 has 1 column, separated by tabs; expected at least 2" in err
 
 
 def test_the_search_can_be_told_how(translate):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +34,20 @@ _MAGIC = {b"\x1f\x8b\x08": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh91AY&SY": ".bz2", b
 
 def plain_suffix(path: Path) -> str:
     """The suffix that says what a file holds: `.tsv` of `x.tsv` and of `x.tsv.gz`."""
-    return (Path(path.stem) if path.suffix in _DECOMPRESSORS else path).suffix.lower()
+    return (Path(path.stem) if is_compressed(path) else path).suffix.lower()
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file's name says so."""
+    return path.suffix in _DECOMPRESSORS
+
+
+def compressed(file: BinaryIO, path: Path) -> AbstractContextManager[Any]:
+    """To write a file into, compressed if its name says so."""
+    if path.suffix == ".zst":
+        return require("zstandard", extra="data").open(file, "wb")  # type: ignore[no-any-return]
+    module = {".gz": gzip, ".xz": lzma, ".bz2": bz2}.get(path.suffix)
+    return module.open(file, "wb") if module else nullcontext(file)
 
 
 def blocks(path: Path) -> Iterator[bytes]:
@@ -43,7 +58,7 @@ def blocks(path: Path) -> Iterator[bytes]:
             start = file.peek(16)  # a pipe cannot go back
             by_content = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
             new = _DECOMPRESSORS.get(path.suffix, _DECOMPRESSORS.get(by_content))
-            for block in _gathered(_unpacked(file, new)) if new else iter(lambda: file.read(BLOCK), b""):
+            for block in _gathered(_unpacked(file, new)) if new else iter(lambda: file.read1(BLOCK), b""):
                 yield block
                 lines += block.count(b"\n")
     except EOFError:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from transduce.bundle import Bundle, find_bundle, load_bundle
+from transduce.data.lines import read_lines
 from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.conversion import Quantization, refusal
 from transduce.decoding.ctranslate2 import BATCH_TOKENS, converted
-from transduce.decoding.streams import opened, read_lines
 from transduce.decoding.translator import Translator, adjusted
 from transduce.errors import InputError, require
 
@@ -70,15 +70,14 @@ def benchmark(bundle: Bundle, sentences: Sequence[str], beam: int, rounds: int) 
 def read_sentences(model: Path, file: Path | None, count: int) -> tuple[Bundle, list[str]]:
     """The bundle at a place, and sentences to measure it with."""
     bundle = load_bundle(find_bundle(model))
+    data = bundle.recipe.data
     if file is None:
         from transduce.data.phrases import phrases
 
-        data = bundle.recipe.data
         return bundle, [pair[0] for pair in phrases(data.source_language, data.target_language, 10 * count)["train"]][
             :count
         ]
-    with opened(file) as lines:
-        texts = [line for line in read_lines(lines, file, "strict") if line.strip()][:count]
+    texts = [text for lines in read_lines(file, data.source_language) for text in lines.texts if text.strip()][:count]
     if not texts:
         raise InputError(f"{file} holds no sentence; expected one a line")
     return bundle, texts

@@ -6,16 +6,18 @@ import codecs
 import json
 import os
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from transduce.data.compression import BLOCK, blocks, compressed, is_compressed
 from transduce.data.folder import whole_file
 from transduce.decoding.translation import Translation
-from transduce.decoding.translator import LAST_CHUNK, Translator
+from transduce.decoding.translator import FIRST_CHUNK, LAST_CHUNK, Translator
 from transduce.errors import InputError
 
 Errors = Literal["strict", "replace"]
@@ -37,33 +39,35 @@ class Format:
         if self.column is not None and self.json:
             raise InputError("a column's translation takes its place in the row; scores and alignments come as JSON")
 
+    def place(self, row: list[str]) -> int:
+        """Where a row's text stands: in its column, or in an empty line."""
+        return min(self.column or 1, len(row)) - 1
+
 
 def translate_stream(translator: Translator, source: Path | None, target: Path | None, form: Format) -> None:
     """Translate a file (None: stdin) line by line into a file (None: stdout). Notices go to stderr."""
     if source and target and target.exists() and source.samefile(target):
         raise InputError(f"{source} is both input and output; choose another output")
-    with opened(source) as file, _created(target) as out, _progress(source, target) as advance:
-        rows: deque[list[str]] = deque()  # of the lines that are being translated
-
-        def texts() -> Iterator[str]:
-            for number, line in enumerate(read_lines(file, source, form.errors), start=1):
-                rows.append(line.split("\t") if form.column else [line])
-                if form.column and form.column > len(rows[-1]):
-                    raise InputError(f"line {number} has {len(rows[-1])} columns; expected at least {form.column}")
-                yield rows[-1][(form.column or 1) - 1]
-
-        at_once = 1 if source is None and sys.stdin.isatty() else LAST_CHUNK  # a person waits for each answer
-        translations = translator.translate_lines(
-            texts(), alignments=form.alignments, confidences=form.json, prefix=form.prefix, at_once=at_once
-        )
-        for number, translation in enumerate(translations, start=1):
-            row = rows.popleft()
-            for notice in translation.notices:
-                print(f"transduce: line {number}: {notice}", file=sys.stderr)
-            out.write(_written(row, translation, form).encode(errors="replace") + b"\n")
-            if target is None:
-                out.flush()
-            advance(len("\t".join(row).encode(errors="replace")) + 1)
+    with _created(target) as out, _progress(source, target) as advance:
+        number = 0
+        for lines in arriving(_blocks(source)):
+            rows: list[list[str]] = []
+            try:
+                for line in lines:
+                    rows.append(read_row(line, source, number + len(rows) + 1, form))
+            finally:  # what stands before a line that cannot be read is translated all the same
+                texts = [row[form.place(row)] for row in rows]
+                translations = translator.translate(
+                    texts, alignments=form.alignments, confidences=form.json, prefix=form.prefix
+                )
+                for row, translation in zip(rows, translations, strict=True):
+                    number += 1
+                    for notice in translation.notices:
+                        print(f"transduce: line {number}: {notice}", file=sys.stderr)
+                    advance(len("\t".join(row).encode(errors="replace")) + 1)
+                    out.write(_written(row, translation, form).encode(errors="replace") + b"\n")
+                if target is None:
+                    out.flush()
 
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
@@ -78,41 +82,57 @@ def _written(row: list[str], translation: Translation, form: Format) -> str:
     if form.json:
         return json.dumps(translation.to_json(), ensure_ascii=False)
     # One line is one line: what the model may have made of it cannot move the lines after it.
-    row[(form.column or 1) - 1] = translation.text.replace("\n", " ").replace("\t", " " if form.column else "\t")
+    row[form.place(row)] = translation.text.replace("\n", " ").replace("\t", " " if form.column else "\t")
     return "\t".join(row)
 
 
-def read_lines(file: BinaryIO, source: Path | None, errors: Errors) -> Iterator[str]:
-    """The lines of UTF-8 text, split at the byte \\n alone, without byte-order mark and the \\r of \\r\\n."""
-    for number, line in enumerate(file, start=1):
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield line.decode(errors=errors)
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{source or 'stdin'}:{number} is not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}); "
-                "convert it, or go on with --errors replace"
-            ) from None
+def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Lines, which end at the byte \\n alone: few at first, then many, but none waits for one that is not there yet."""
+    size, rest = FIRST_CHUNK, b""
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        there = iter(lines)
+        while chunk := list(islice(there, size)):
+            yield chunk
+            size = min(2 * size, LAST_CHUNK)
+    if rest:
+        yield [rest]
+
+
+def read_row(line: bytes, source: Path | None, number: int, form: Format) -> list[str]:
+    """The columns of a line, or its text alone, without byte-order mark and the \\r of \\r\\n."""
+    line = line.removesuffix(b"\r")
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    where = f"{source or 'stdin'}:{number}"
+    try:
+        text = line.decode(errors=form.errors)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where} is not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}); "
+            "convert it, or go on with --errors replace"
+        ) from None
+    row = text.split("\t") if form.column else [text]
+    if text.strip() and len(row) < (form.column or 1):
+        columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
+        raise InputError(f"{where} has {columns}, separated by tabs; expected at least {form.column}")
+    return row
+
+
+def _blocks(source: Path | None) -> Iterable[bytes]:
+    """The bytes of a file, unpacked if it is compressed; of stdin as soon as there are any."""
+    return blocks(source) if source else iter(partial(sys.stdin.buffer.read1, BLOCK), b"")  # type: ignore[union-attr]
 
 
 @contextmanager
-def opened(source: Path | None) -> Iterator[BinaryIO]:
-    """A file, or stdin."""
-    if source is None:
-        yield sys.stdin.buffer
+def _created(target: Path | None) -> Iterator[BinaryIO]:
+    if target is None:
+        yield sys.stdout.buffer
         return
-    try:
-        file = source.open("rb")
-    except OSError as error:
-        raise InputError(f"{source} cannot be read: {error.strerror}") from None
-    with file:
-        yield file
-
-
-def _created(target: Path | None) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if target is None else whole_file(target)
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent}, where {target.name} is to go, is not a folder; make it first")
+    with whole_file(target) as file, compressed(file, target) as out:
+        yield out
 
 
 @contextmanager
@@ -125,8 +145,9 @@ def _progress(source: Path | None, target: Path | None) -> Iterator[Callable[[in
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (BarColumn(), TextColumn("{task.fields[lines]:,} lines"), TimeElapsedColumn(), TimeRemainingColumn())
+    size = os.path.getsize(source) if source and not is_compressed(source) else None
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=os.path.getsize(source) if source else None, lines=0)
+        task = bar.add_task("", total=size, lines=0)
         lines = 0
 
         def advance(size: int) -> None:

@@ -151,13 +151,12 @@ class Translator:
         alignments: bool = False,
         confidences: bool = False,
         prefix: str = "",
-        at_once: int = LAST_CHUNK,
     ) -> Iterator[Translation]:
-        """The translation of each text of a stream, in order, never holding more than `at_once` of them."""
-        size, stream = min(FIRST_CHUNK, at_once), iter(lines)
+        """The translation of each text of a stream, in order, never holding more than `LAST_CHUNK` of them."""
+        size, stream = FIRST_CHUNK, iter(lines)
         while chunk := list(itertools.islice(stream, size)):
             yield from self._translate(chunk, alignments, confidences, prefix)
-            size = min(2 * size, at_once)
+            size = min(2 * size, LAST_CHUNK)
 
     def _translate(self, texts: Sequence[str], alignments: bool, confidences: bool, prefix: str) -> list[Translation]:
         for number, one in enumerate(texts):
