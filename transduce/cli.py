@@ -231,7 +231,7 @@ def translate(
             several times, the models decide together.
         beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
         alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
-        engine: What runs the model; auto takes the fastest that is there.
+        engine: What runs the model; auto takes the fastest that is there and does what is asked.
         device: Such as cuda or cpu; by default a GPU where there is one.
         precision: Of the numbers; auto takes int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
         input: A file to translate line for line, in place of standard input; compressed (.gz, .xz, .bz2, .zst) or not.

@@ -19,7 +19,7 @@ from transduce.decoding.conversion import convert, refusal
 from transduce.decoding.ctranslate2 import CTranslate2Engine
 from transduce.decoding.engine import TorchEngine, load_model
 from transduce.decoding.translator import Translator
-from transduce.errors import ExportError
+from transduce.errors import ConfigError, ExportError
 from transduce.model import Tokens, Transformer
 
 pytest.importorskip("ctranslate2")
@@ -108,6 +108,18 @@ def test_what_it_searches_otherwise_is_left_to_torch(bundle, sources):
     assert ids(engine.search(sources[:2], plain, prefixes=prefixes)) == ids(
         torch_engine.search(sources[:2], plain, prefixes=prefixes)
     )
+
+
+@pytest.mark.parametrize("asked", [{"engine": "ctranslate2"}, {"precision": "int8"}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"temperature": 0.5}, {"no_repeat_ngram": 3}, {"min_length": 9}, {"patience": 0.3}, {"max_repeats": 2}, {}],
+)
+def test_asked_for_by_name_it_is_never_replaced_by_torch(bundle, asked, setting):
+    translator = Translator(bundle, device="cpu", **asked, search=SearchConfig(**setting))
+    with pytest.raises(ConfigError, match=f"search.{next(iter(setting))} is" if setting else "a prefix is forced"):
+        translator.translate("in 98 weeks", prefix="" if setting else "in")
+    assert Translator(bundle, device="cpu", **asked).translate("in 98 weeks").text
 
 
 def test_int8_does_not_depend_on_neighbours(bundle, sources):

@@ -1,7 +1,8 @@
 """Running a bundle in CTranslate2, the fast engine on a CPU: converted on first use and kept beside the bundle.
 
-It searches as `search` does, greedy and beam; what it does otherwise (sampling, limits reached, forbidden repetition)
-is left to torch.
+It searches as `search` does, greedy and beam. What it does otherwise (samples, prefixes, forbidden tokens, whose
+probability it gives to the others) is left to torch, or refused where CTranslate2 was asked for by name. A sentence
+that reaches a limit is always left to torch: CTranslate2 has one limit for all.
 """
 
 from __future__ import annotations
@@ -42,10 +43,14 @@ class CTranslate2Engine:
         quantization: Quantization = "int8",
         threads: int = 0,
         folder: Path | None = None,
+        by_name: bool = False,
     ) -> None:
-        """`folder` has the converted model, if it is not to be kept beside the bundle; 0 threads: as many as fit."""
+        """`folder` has the converted model, if it is not to be kept beside the bundle; 0 threads: as many as fit.
+
+        `by_name`: nothing else was asked for, and a search that it does otherwise is refused.
+        """
         runtime = require("ctranslate2", extra="ctranslate2")
-        self._bundle = bundle
+        self._bundle, self._by_name = bundle, by_name
         folder = folder or converted(bundle, quantization)
         try:
             self._translator = runtime.Translator(
@@ -72,7 +77,10 @@ class CTranslate2Engine:
         """The n best hypotheses of each source, best first; without `token_scores` their tokens have none."""
         limits = [config.limit(len(source)) for source in sources]
         longest = max(limits, default=0) + 1
-        if prefixes or not _plain(config) or max([longest, *map(len, sources)]) > positions(self._bundle):
+        other = _searched_otherwise(config) or ("a prefix is forced" if prefixes else None)
+        if other and self._by_name:
+            raise ConfigError(f"{other}, which CTranslate2 does not do as torch does; use --engine torch (no int8)")
+        if other or max([longest, *map(len, sources)]) > positions(self._bundle):
             return self._torch.search(sources, config, prefixes=prefixes)
         results = self._translator.translate_batch(
             [self._written(source) for source in sources],
@@ -154,11 +162,13 @@ def _in_doubt(hypotheses: Sequence[Hypothesis], limit: int, config: SearchConfig
     return longest >= limit or (config.beam_size > 1 and hypotheses[0].score < kept_back)
 
 
-def _plain(config: SearchConfig) -> bool:
-    """Whether this is a search that CTranslate2 does in the same way."""
-    same = ("min_length", "no_repeat_ngram", "max_repeats", "forbid_unk", "temperature")
+def _searched_otherwise(config: SearchConfig) -> str | None:
+    """The setting of a search that CTranslate2 does not do in the same way."""
+    for name in ("min_length", "no_repeat_ngram", "max_repeats", "forbid_unk", "temperature"):
+        if (value := getattr(config, name)) != getattr(_PLAIN, name):
+            return f"search.{name} is {value}"
     enough = config.patience * config.beam_size
-    return all(getattr(config, name) == getattr(_PLAIN, name) for name in same) and enough == round(enough, 0) < 1e6
+    return None if enough == round(enough, 0) < 1e6 else f"search.patience is {config.patience}"
 
 
 def converted(bundle: Bundle, quantization: Quantization) -> Path:

@@ -9,6 +9,7 @@ from transduce.bundle import Bundle
 from transduce.errors import ConfigError, MissingExtra, require
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
+    from transduce.decoding.conversion import Quantization
     from transduce.decoding.engine import Engine
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -28,7 +29,9 @@ def choose_engine(bundles: Sequence[Bundle], name: EngineName, device: str | Non
             raise ConfigError(f"precision is {precision}, but the engine ctranslate2 has int8 and float32; use torch")
         if not alone:
             raise ConfigError(f"{len(bundles)} models are an ensemble, which only the engine torch runs; use torch")
-        return CTranslate2Engine(bundles[0], device, quantization="float32" if precision == "float32" else "int8")
+        quantization: Quantization = "float32" if precision == "float32" else "int8"
+        by_name = name == "ctranslate2" or precision == "int8"  # torch has no int8
+        return CTranslate2Engine(bundles[0], device, quantization=quantization, by_name=by_name)
     from transduce.decoding.engine import DTYPES, TorchEngine, load_model, resolve_device
     from transduce.decoding.packing import pack
 
