@@ -166,6 +166,7 @@ def test_the_model_sees_plain_text(text, plain):
         ("<p>One two.</p>", "Eins zwei.", [(0, 1)], "<p>Eins zwei.</p>"),
         ("<b>one</b> <i>two</i>", "zwei eins", [(0, 1), (1, 0)], "<i>zwei</i> <b>eins</b>"),
         ("a <b>b c</b> d", "A B x C D", [(0, 0), (1, 1), (2, 3), (3, 4), (1, 4)], "A <b>B x C</b> D"),  # a stray link
+        ("a <b>c 7</b>", "A 7. C", [(0, 0), (2, 1), (0, 2), (1, 3)], "A <b>7. C</b>"),  # a mark does not cut it
         ("see {x} now", "jetzt sehen", [(0, 1), (1, 1), (2, 0)], "jetzt {x} sehen"),  # the model lost it
         ("see {x} now", "siehe X1 X1 jetzt", [], "siehe {x} jetzt"),  # the model doubled it
         ("%s of %d", "X2 von X1", [], "%s von %d"),  # filled by order, which therefore stays

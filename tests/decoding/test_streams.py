@@ -146,7 +146,7 @@ def test_details_come_as_one_json_object_a_line(translate):
     first, second = map(json.loads, out.decode().splitlines())
     assert len(first["n_best"]) == 2
     assert first["n_best"][0]["text"] == first["text"]
-    assert first["sentences"][0]["alignment"]
+    assert first["sentences"][0]["alignment"].keys() == {"source", "target", "links"}
     assert first["sentences"][0]["tokens"][-1][0] == "</s>"
     assert (second["text"], second["sentences"]) == ("", [])
     assert "alignment" not in json.loads(translate("--scores", "in 98 weeks")[1])["sentences"][0]

@@ -141,9 +141,11 @@ def test_a_model_in_memory_translates_as_its_bundle(bundle, translator, sentence
 def test_every_word_of_a_translation_may_link_to_words_of_the_source(translator, sentences):
     for sentence in translator.translate(sentences[:10], alignments=True):
         for part in sentence.sentences:
-            sources, targets = len(words(part.source)), len(words(part.text))
             assert part.alignment is not None
-            assert all(0 <= a < sources and 0 <= b < targets for a, b in part.alignment)
+            sources, targets, links = part.alignment.source, part.alignment.target, part.alignment.links
+            assert (len(sources), len(targets)) == (len(words(part.source)), len(words(part.text)))
+            assert "".join(targets) == part.text.replace(" ", "")
+            assert all(0 <= a < len(sources) and 0 <= b < len(targets) for a, b in links)
 
 
 def test_attention_links_the_words_that_it_looks_at(translator, monkeypatch):
@@ -154,6 +156,32 @@ def test_attention_links_the_words_that_it_looks_at(translator, monkeypatch):
     monkeypatch.setattr("transduce.decoding.alignment.token_links", lambda *_: list(range(len(ids) + 1)))
     links = word_links(translator._model, translator.tokenizers, source, source, ids)
     assert links == tuple((n, n) for n in range(len(words(source))))
+
+
+def test_a_token_of_two_words_links_both(translator, monkeypatch):
+    tokenizer = Tokenizer.train([f"{n} \u00a3." for n in range(900)], TokenizerConfig(vocab_size=300))
+    (both,) = tokenizer.encode("\u00a3.")[:-1]
+    monkeypatch.setattr("transduce.decoding.alignment.token_links", lambda *_: [0, 0])
+
+    def links(source):
+        return word_links(translator._model, (tokenizer, tokenizer), source, "\u00a3.", [both])
+
+    assert links("7") == ((0, 0), (0, 1))
+    assert links("\u00a3.") == ((0, 0), (1, 1))
+
+
+def test_what_is_once_on_both_sides_is_its_own_translation(translator, monkeypatch):
+    source, target = "die 12 July 12 %", "die % 7 July 12"
+    tokenizer = translator.tokenizers[0]
+    ids = tokenizer.encode(target)[:-1]
+    monkeypatch.setattr("transduce.decoding.alignment.token_links", lambda *_: [0] * (len(ids) + 1))
+    links = word_links(translator._model, translator.tokenizers, source, target, ids)
+    assert links == ((0, 0), (0, 2), (0, 4), (2, 3), (4, 1))  # not the number, which stands twice in the source
+
+
+def test_an_alignment_names_what_was_kept_from_the_model(translator):
+    (part,) = translator.translate("We <b>meet</b> {name}.", alignments=True).sentences
+    assert part.alignment.source == ("We", "meet", "{name}", ".")
 
 
 def test_markup_survives(translator):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,30 +51,44 @@ def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]
 def word_links(
     model: Transformer, tokenizers: tuple[Tokenizer, Tokenizer], source: str, translation: str, ids: Sequence[int]
 ) -> Links:
-    """Links between the words of a source and of its translation, whose ids these are."""
+    """Links between the words of a source and of its translation, whose ids these are.
+
+    What is the same on both sides, and once on each, is its own translation: a number, a mark, a name. Words in small
+    letters may be false friends.
+    """
     source_ids = tokenizers[0].encode(source)
     links = token_links(model, source_ids, [*ids, EOS])
     from_words = _words_of_tokens(tokenizers[0], source_ids, tokenizers[0].normalise(source), source)
     to_words = _words_of_tokens(tokenizers[1], ids, translation, translation)
-    found = {
-        (from_words[place], word)
-        for word, place in zip(to_words, links, strict=False)
-        if word is not None and place < len(from_words) and from_words[place] is not None
-    }
-    return tuple(sorted(found))  # type: ignore[arg-type]
+    found = set()
+    for targets, place in zip(to_words, links, strict=False):
+        sources = from_words[place] if place < len(from_words) else range(0)
+        # A token may hold letters of several words, such as a number and the mark after it.
+        same = len(sources) == len(targets)
+        found |= {*(zip(sources, targets, strict=True) if same else itertools.product(sources, targets))}
+    here, there = _once(source), _once(translation)
+    for pair in [(here[word], there[word]) for word in here.keys() & there.keys()]:
+        found = {link for link in found if link[0] != pair[0] and link[1] != pair[1]} | {pair}
+    return tuple(sorted(found))
 
 
-def _words_of_tokens(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str) -> list[int | None]:
-    """The word of `text` that each token's last letter stands in. None: a space, or a text that is shown otherwise."""
-    starts = [len(text[:start].encode()) for start, _ in words(text)]
-    if len(starts) != len(words(shown)):
-        return [None] * len(ids)
+def _once(text: str) -> dict[str, int]:
+    """The place of each word that stands once in a text, but for those in small letters."""
+    found = [text[start:end] for start, end in words(text)]
+    times = Counter(found)
+    return {word: place for place, word in enumerate(found) if times[word] == 1 and not word.islower()}
+
+
+def _words_of_tokens(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str) -> list[range]:
+    """The words of `text` that each token has letters of: none for a space, or if the text is shown otherwise."""
+    found, spans = list[range](), words(text)
+    if len(spans) != len(words(shown)):
+        return [range(0)] * len(ids)
+    starts, ends = ([len(text[: span[side]].encode()) for span in spans] for side in (0, 1))
     pieces = tokenizer.pieces(ids)
-    place = -1 if pieces and pieces[0].startswith("\u2581") else 0  # a mark begins the text that stands for no space
-    found: list[int | None] = []
+    end = -1 if pieces and pieces[0].startswith("\u2581") else 0  # a mark begins the text that stands for no space
     for token, piece in zip(ids, pieces, strict=True):
-        byte = _BYTE.fullmatch(piece)
-        place += 0 if token == EOS else 1 if byte else len(piece.replace("\u2581", " ").encode())
-        word = bisect_right(starts, place - 1) - 1
-        found.append(word if word >= 0 and token != EOS and piece != "\u2581" else None)
+        start, byte = end, _BYTE.fullmatch(piece)
+        end += 0 if token == EOS else 1 if byte else len(piece.replace("\u2581", " ").encode())
+        found.append(range(bisect_right(ends, start), bisect_left(starts, end)))
     return found

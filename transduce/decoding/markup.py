@@ -2,7 +2,8 @@
 
 Tags (`<b>`) leave the text before it is translated; placeholders, addresses and entities (`%1$s`, `{name}`, URLs) are
 replaced by a short word that models copy. Afterwards each is put back exactly once, where the word alignment says, and
-what was balanced stays balanced: tags are placed as a tree of word ranges, each within its parent's.
+what was balanced stays balanced: tags are placed as a tree of word ranges, each within its parent's. Where the
+alignment is wrong, or a stand-in was not copied, the place may be some words off.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class Protected:
         kept = {span.stand_in for span in self.spans}
         found = (self.plain[start:end] for start, end in words(self.plain))
         return any(any(map(str.isalnum, word)) for word in found if word not in kept)
+
+    def words(self, text: str) -> tuple[str, ...]:
+        """The words of the plain text or of its translation, each stand-in as what it stands for."""
+        kept = {span.stand_in: span.text for span in self.spans}
+        return tuple(kept.get(text[start:end], text[start:end]) for start, end in words(text))
 
 
 def find(text: str) -> list[Range]:

@@ -44,6 +44,7 @@ class Target:
     ) -> None:
         """`sure` are links that overrule the alignment: characters of the translation, and their source word."""
         self.words = words(translation)
+        self._votes = [1.0 if any(map(str.isalnum, translation[start:end])) else 0.5 for start, end in self.words]
         self.source_words = source_words
         self.sources: list[set[int]] = [set() for _ in self.words]
         for source, word in alignment:
@@ -57,12 +58,13 @@ class Target:
                     self.sources[word].discard(source)
 
     def run(self, source: Range, within: Range) -> Range:
-        """The words in a row that come most from these source words: a stray link does not stretch it."""
+        """The words in a row that come most from these source words: a stray link does not stretch it, nor does a mark
+        that comes from elsewhere cut it."""
         best, best_total, start, total = None, 0.0, within[0], 0.0
         for word in range(*within):
             sources = self.sources[word]
             inside = sum(source[0] <= one < source[1] for one in sources)
-            total += (2 * inside - len(sources)) / len(sources) if sources else 0.0
+            total += self._votes[word] * (2 * inside - len(sources)) / len(sources) if sources else 0.0
             if total <= 0:
                 start, total = word + 1, 0.0
             elif total > best_total:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -16,6 +16,15 @@ class Token:
 
 
 @dataclass(frozen=True)
+class Alignment:
+    """Which words a translation's words come from. A punctuation mark is a word; a tag is none."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    links: tuple[tuple[int, int], ...]  # (word of the source, word of the target), each counted from 0
+
+
+@dataclass(frozen=True)
 class Sentence:
     """One sentence of a text (or a part of one that was too long) and its translation."""
 
@@ -24,7 +33,7 @@ class Sentence:
     score: float  # log P / ((5 + length) / 6)^alpha, §6.1
     tokens: tuple[Token, ...]  # the end of the sentence is the last; empty where confidences were not asked for
     n_best: tuple[tuple[str, float], ...]  # texts and scores, best first
-    alignment: tuple[tuple[int, int], ...] | None = None  # (word of source, word of text), where asked for
+    alignment: Alignment | None = None  # where asked for
 
     @property
     def confidence(self) -> float:
@@ -51,7 +60,7 @@ class Translation:
                 "text": sentence.text,
                 "score": round(sentence.score, 4),
                 **_confidence(sentence),
-                **({} if sentence.alignment is None else {"alignment": [list(link) for link in sentence.alignment]}),
+                **({} if sentence.alignment is None else {"alignment": asdict(sentence.alignment)}),
             }
             for sentence in self.sentences
         ]

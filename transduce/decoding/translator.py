@@ -17,7 +17,7 @@ from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding import markup, text
 from transduce.decoding.engines import EngineName, Precision, choose_engine
 from transduce.decoding.hypothesis import Hypothesis
-from transduce.decoding.translation import Sentence, Token, Translation
+from transduce.decoding.translation import Alignment, Sentence, Token, Translation
 from transduce.errors import BundleError, InputError
 from transduce.recipe import read_override, update
 
@@ -215,16 +215,17 @@ class Translator:
     def _sentence(
         self, source: str, kept: markup.Protected, candidates: list[Candidate], alignments: bool, confidences: bool
     ) -> Sentence:
-        n_best, links = [], None
+        n_best, alignment = [], None
         for rank, (hypothesis, written) in enumerate(candidates):
             if kept.spans or (alignments and rank == 0):
-                mine = self._links(kept.plain, written, hypothesis.ids)
-                links = mine if alignments and rank == 0 else links
-                written = markup.restore(written, kept, mine)
+                links = self._links(kept.plain, written, hypothesis.ids)
+                if alignments and rank == 0:
+                    alignment = Alignment(kept.words(kept.plain), kept.words(written), links)
+                written = markup.restore(written, kept, links)
             n_best.append((written, hypothesis.score))
         best = candidates[0][0]
         pieces = self.tokenizers[1].pieces([*best.ids, EOS]) if confidences else []
-        return Sentence(source, *n_best[0], tuple(map(Token, pieces, best.token_confidences)), tuple(n_best), links)
+        return Sentence(source, *n_best[0], tuple(map(Token, pieces, best.token_confidences)), tuple(n_best), alignment)
 
     def _links(self, source: str, translation: str, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
         from transduce.decoding.alignment import word_links
