@@ -88,6 +88,15 @@ def test_a_sentence_that_is_too_long_is_cut_and_the_result_says_so(echo):
     assert all(len(echo.tokenizers[0].encode(one.source)) <= limit for one in translation.sentences)
 
 
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_a_translation_that_reaches_its_limit_says_so(bundle, engine):
+    cut = Translator(bundle, engine=engine, device="cpu", search=SearchConfig(max_length=2))
+    (notice,) = cut.translate("Short: in 98 weeks").notices
+    assert notice.startswith('the translation of "Short: in 98 weeks" was stopped at 2 tokens and may lack its end')
+    whole = Translator(bundle, engine=engine, device="cpu", search=SearchConfig(max_length=60))
+    assert whole.translate("in 98 weeks").notices == ()
+
+
 def test_several_texts_keep_their_order_and_their_empty_ones(echo):
     texts = ["One day. Two days.", "", "a", "\n", "d"]
     assert [one.text for one in echo.translate(texts)] == texts
@@ -110,6 +119,12 @@ def test_a_stream_is_read_as_it_is_needed(echo):
 def test_what_is_not_text_is_refused(echo):
     with pytest.raises(InputError, match="text 2 is a int; expected a string"):
         echo.translate(["a", 3])
+    for texts in (None, 5, b"in 98 weeks"):
+        with pytest.raises(InputError, match=rf"texts is {type(texts).__name__}; expected strings"):
+            echo.translate(texts)
+    for lines in (None, "in 98 weeks"):
+        with pytest.raises(InputError, match=rf"texts is {type(lines).__name__}; expected strings"):
+            next(echo.translate_lines(lines))
     with pytest.raises(InputError, match="unpaired surrogate"):
         echo.translate("a \ud800 b")
 

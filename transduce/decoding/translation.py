@@ -50,7 +50,7 @@ class Translation:
     score: float  # the sum of its sentences' scores
     n_best: tuple[tuple[str, float], ...]  # whole texts and scores, best first: of every sentence the nth best
     sentences: tuple[Sentence, ...] = ()
-    notices: tuple[str, ...] = ()  # such as: a sentence was too long and has been cut
+    notices: tuple[str, ...] = ()  # a sentence was too long and has been split, or a translation reached its limit
 
     def to_json(self) -> dict[str, Any]:
         """For a line of JSON: everything but what was not asked for, to four digits, which no batch size changes."""

@@ -142,7 +142,7 @@ class Translator:
         """
         if isinstance(texts, str):
             return self._translate([texts], alignments, confidences, prefix)[0]
-        return self._translate(list(texts), alignments, confidences, prefix)
+        return self._translate(list(_several(texts)), alignments, confidences, prefix)
 
     def translate_lines(
         self,
@@ -153,7 +153,7 @@ class Translator:
         prefix: str = "",
     ) -> Iterator[Translation]:
         """The translation of each text of a stream, in order, never holding more than `LAST_CHUNK` of them."""
-        size, stream = FIRST_CHUNK, iter(lines)
+        size, stream = FIRST_CHUNK, iter(_several(lines))
         while chunk := list(itertools.islice(stream, size)):
             yield from self._translate(chunk, alignments, confidences, prefix)
             size = min(2 * size, LAST_CHUNK)
@@ -169,7 +169,8 @@ class Translator:
         prefixes = [[] if n else forced for work in works for n, _ in enumerate(work.searched())] if forced else ()
         found = self.engine.search(sources, self.search, prefixes=prefixes, token_scores=confidences) if plains else []
         decoded = iter(self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses]))
-        candidates = iter([[(one, next(decoded)) for one in hypotheses] for hypotheses in found])
+        limits = (self.search.limit(len(source)) for source in sources)
+        candidates = zip(limits, [[(one, next(decoded)) for one in hypotheses] for hypotheses in found], strict=True)
         return [self._finish(work, candidates, alignments, confidences) for work in works]
 
     def _prepare(self, one: str) -> _Work:
@@ -193,13 +194,19 @@ class Translator:
         return count
 
     def _finish(
-        self, work: _Work, candidates: Iterator[list[Candidate]], alignments: bool, confidences: bool
+        self, work: _Work, candidates: Iterator[tuple[int, list[Candidate]]], alignments: bool, confidences: bool
     ) -> Translation:
-        """Join the pieces of a text, taking the candidates of those that were searched."""
-        sentences, written = [], []
+        """Join the pieces of a text, taking the candidates of those that were searched, with limits on their length."""
+        sentences, written, notices = [], [], work.document.notices
         for piece, kept in zip(work.document.pieces, work.protected, strict=True):
             if kept:
-                sentences.append(self._sentence(piece.text, kept, next(candidates), alignments, confidences))
+                limit, mine = next(candidates)
+                if len(mine[0][0].ids) >= limit:
+                    notices.append(
+                        f'the translation of "{piece.text[:40]}" was stopped at {limit} tokens and may lack its end; '
+                        "search.max_length and search.max_extra set this limit"
+                    )
+                sentences.append(self._sentence(piece.text, kept, mine, alignments, confidences))
                 written.append([text for text, _ in sentences[-1].n_best])
             else:
                 written.append([piece.text])
@@ -210,7 +217,7 @@ class Translator:
             chosen = [texts[min(rank, len(texts) - 1)] for texts in written]
             scores = [one.n_best[min(rank, len(one.n_best) - 1)][1] for one in sentences]
             n_best.append((text.join(work.document, chosen, language), math.fsum(scores)))
-        return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(work.document.notices))
+        return Translation(*n_best[0], tuple(n_best), tuple(sentences), tuple(notices))
 
     def _sentence(
         self, source: str, kept: markup.Protected, candidates: list[Candidate], alignments: bool, confidences: bool
@@ -239,6 +246,12 @@ class Translator:
 
         assert self._bundle is not None
         return load_model(self._bundle)
+
+
+def _several(texts: Iterable[str]) -> Iterable[str]:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"texts is {type(texts).__name__}; expected strings, such as a list of them")
+    return texts
 
 
 def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any) -> SearchConfig:
