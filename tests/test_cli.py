@@ -42,7 +42,9 @@ def test_shell_completion_is_printed(shell, capsys):
         (["describe", "bas"], "'bas' is neither a .toml file nor a preset"),
         (["describe", "base", "model.M=3"], "model.M is not a setting"),
         (["describe", "base", "--bach", "3"], "--bach"),
-        (["describe", "base", "--batch-tokens", "x"], "--batch-tokens"),
+        (["describe", "base", "--batch-tokens", "x"], "--batch-tokens is 'x'; expected a whole number\n"),
+        (["translate", "--beam", "abc"], "--beam is 'abc'; expected a whole number\n"),
+        (["translate", "--alpha", "abc"], "--alpha is 'abc'; expected a number\n"),
         (["describe", "base", "--batch-tokens", "0"], "batch_tokens is 0; it must be at least 1"),
         (["describe"], "Missing"),
         (["descibe", "base"], "'descibe' is not a command; did you mean describe?"),
@@ -60,13 +62,22 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["describe", "base", "model.d_model=10_000_000_000_000_000_000"]])
-def test_help_and_the_refusal_of_a_recipe_do_not_wait_for_torch(arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["describe", "base", "model.d_model=10_000_000_000_000_000_000"],
+        ["export", "nowhere", "--to", "onnx", "x"],
+        ["import", "huggingface", "nowhere"],
+        ["translate", "--model", "nowhere", "x"],
+    ],
+)
+def test_help_and_what_is_refused_at_once_do_not_wait_for_torch(arguments):
     code = "import sys; from transduce.cli import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("arguments", [["translate", "x"], ["score", "runs/x", "x.en", "x.de"]])
+@pytest.mark.parametrize("arguments", [["translate", "--model", "x", "x"], ["score", "x", "x.en", "x.de"]])
 def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch):
     seen = []
     monkeypatch.setattr(translator, "Translator", lambda *bundle, **options: seen.append(gc.isenabled()) or sys.exit(7))

@@ -227,8 +227,8 @@ def translate(
 
     Args:
         text: What to translate; it may have many sentences and markup.
-        model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package. Given
-            several times, the models decide together.
+        model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package, which a
+            terminal is told. Given several times, the models decide together.
         beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
         alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
         engine: What runs the model; auto takes the fastest that is there and does what is asked.
@@ -245,15 +245,20 @@ def translate(
         search: Another setting of the search, such as temperature=0.8 (sampling), no_repeat_ngram=3 or max_length=100;
             may be given several times.
     """
+    from transduce.bundle import find_bundle
     from transduce.decoding.streams import Format, print_translation, translate_stream
     from transduce.decoding.translator import Translator, adjusted
 
     form = Format(column, errors, scores or alignments or nbest > 1, alignments, prefix)
     if text is not None and (input or output or column):
         raise InputError("a text was given, and --input, --output or --column too; give one or the other")
+    if not model:
+        model = (find_bundle(),)
+        if sys.stderr.isatty():
+            print(f"transduce: the model is {model[0]}", file=sys.stderr)
     settings = functools.partial(adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest)
     with program.loading():
-        translator = Translator(model or None, engine=engine, device=device, precision=precision, search=settings)
+        translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
     if text is None:
         translate_stream(translator, input, output, form)
     else:

@@ -22,6 +22,7 @@ MODEL_SIZES = {  # the least and the most; with more, no machine could hold a ma
     **dict.fromkeys(("d_model", "d_ff", "h", "d_k", "d_v"), (1, 10**6)),
     "max_positions": (1, 10**8),
 }
+MOST_HYPOTHESES = 1000  # of a sentence, side by side
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -289,6 +290,11 @@ class SearchConfig:
             _refuse_unless(
                 value is None or value >= minimum, f"search.{name} is {value}; it must be at least {minimum}"
             )
+        _refuse_unless(
+            max(self.beam_size, self.n_best) <= MOST_HYPOTHESES,
+            f"search.beam_size is {self.beam_size:,} and search.n_best {self.n_best:,}; "
+            f"more than {MOST_HYPOTHESES:,} is surely a mistake",
+        )
         for name in ("no_repeat_ngram", "max_repeats", "top_k", "seed"):
             value = getattr(self, name)
             _refuse_unless(value >= 0, f"search.{name} is {value}; it must be at least 0")

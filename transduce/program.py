@@ -7,6 +7,7 @@ import difflib
 import functools
 import gc
 import io
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -16,6 +17,8 @@ import tyro
 from transduce.errors import InputError, TransduceError
 
 Commands: TypeAlias = Mapping[str, Callable[..., None]]
+# What the parser says of a value that should be a number, or nothing: the option, its type, the value.
+_NOT_A_NUMBER = re.compile(r"Error parsing (\S+): .*?\b(int|float)\b.*'(.*)'", re.IGNORECASE)
 SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
 
 
@@ -125,4 +128,7 @@ def _one_line(box: str) -> str:
     text = "\n".join("" if not line.strip("─-╰╯") else line for line in lines)
     sections = [" ".join(section.split()) for section in text.split("\n\n")]
     sections = [section for section in sections if section]
+    if number := _NOT_A_NUMBER.match(sections[0]):
+        name, kind, found = number.groups()
+        return f"{name} is {found!r}; expected a {'whole ' if kind.lower() == 'int' else ''}number"
     return "; ".join(sections[:1] + sections[1:][-1:])

@@ -93,6 +93,9 @@ def test_without_a_model_the_newest_of_the_runs_is_taken(translate, bundle, tmp_
     status, out, err = translate("in 98 weeks")
     assert (status, err) == (0, "")
     assert out.strip()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert translate("in 98 weeks") == (0, out, "transduce: the model is runs/new/best\n")
+    assert translate("--model", "runs/new", "in 98 weeks") == (0, out, "")
 
 
 @pytest.mark.parametrize(

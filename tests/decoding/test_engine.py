@@ -258,5 +258,8 @@ def test_half_precision_says_nearly_the_same(bundle, sentences):
 
 
 def test_a_device_that_is_not_there_is_one_clear_line():
-    with pytest.raises(ConfigError, match="device is 'tpu9', which torch cannot use here"):
+    with pytest.raises(ConfigError, match=r"^device is 'tpu9'; expected cpu, cuda, or one of several GPUs, such as"):
         engines.resolve_device("tpu9")
+    with pytest.raises(ConfigError, match="device is 'cuda:99', which torch cannot use here"):
+        engines.resolve_device("cuda:99")
+    assert engines.resolve_device("cpu:1") == torch.device("cpu")

@@ -442,6 +442,11 @@ def test_a_broken_model_and_an_impossible_prefix_are_named():
         ({"alpha": math.nan}, "alpha is nan"),
         ({"min_length": 5, "max_length": 4}, "above search.max_length 4"),
         ({"n_best": 5}, "raise search.beam_size"),
+        (
+            {"beam_size": 100_000},
+            "beam_size is 100,000 and search.n_best 1; more than 1,000 is surely",
+        ),
+        ({"n_best": 1001, "temperature": 1.0}, "search.n_best 1,001; more than 1,000 is surely a mistake"),
         ({"patience": 0.25, "n_best": 2}, "patience 0.25"),
         ({"top_k": 5}, "set it to 1.0 to sample"),
         ({"temperature": 1.0, "top_p": 0.0}, "top_p is 0.0"),

@@ -35,7 +35,7 @@ def test_a_users_mistake_is_one_line(bundle, tmp_path, capsys):
         (["export", str(bundle.path), "--to", "marian", "x"], "marian"),
         (["export", str(tmp_path / "none"), "--to", "onnx", "x"], "does not exist"),
         (["export", str(bundle.path), "--to", "ctranslate2", str(tmp_path)], "is already there"),
-        (["import", "huggingface", str(tmp_path)], "expected a MarianMT folder"),
+        (["import", "huggingface", str(tmp_path)], "has no config.json; expected a MarianMT folder"),
     ):
         assert run(arguments) == 2
         told = capsys.readouterr()

@@ -82,7 +82,7 @@ def test_a_tokenizer_for_each_language_becomes_two_vocabularies(bundle, make_bun
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_marian_cannot_carry_is_refused_by_its_name(name, make_bundle, tmp_path):
-    with pytest.raises(ExportError, match=rf"^model\.{name} is "):
+    with pytest.raises(ExportError, match=rf"model\.{name} (?!.*\.0)"):  # and no 16.0 where 16 is meant
         export(make_bundle(**REFUSED[name]), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

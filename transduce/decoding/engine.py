@@ -59,11 +59,13 @@ def resolve_device(name: str | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+    except RuntimeError:  # with a list of all that torch was ever built for
+        raise ConfigError(f"device is {name!r}; expected cpu, cuda, or one of several GPUs, such as cuda:1") from None
+    try:
+        return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"device is {name!r}, which torch cannot use here ({reason}); try cpu") from None
-    return device
 
 
 def load_model(bundle: Bundle, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Transformer:

@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 from transduce.bundle import find_bundle, load_bundle
 from transduce.decoding.conversion import Quantization
+from transduce.errors import ExportError
 
+FILES = ("config.json", "source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
 To = Literal["ctranslate2", "huggingface", "onnx", "argos"]
 
 
 def export_bundle(bundle: Path, out: Path, to: To, quantization: Quantization = "int8") -> str:
     """Export; the line that says what was made and how far it differs."""
+    loaded = load_bundle(find_bundle(bundle))  # what is not there is told without waiting for torch
     from transduce.export import argos, ctranslate2, huggingface, onnx
 
-    loaded = load_bundle(find_bundle(bundle))
     if to == "huggingface":
         figures = huggingface.export(loaded, out)
     elif to == "onnx":
@@ -27,6 +29,9 @@ def export_bundle(bundle: Path, out: Path, to: To, quantization: Quantization = 
 
 def import_folder(folder: Path, out: Path | None = None) -> str:
     """Import; the line that says what was made and how to use it."""
+    if missing := [name for name in FILES if not (folder / name).is_file()]:
+        expected = f"expected a MarianMT folder: {', '.join(FILES)} and weights"
+        raise ExportError(f"{folder} {f'has no {missing[0]}' if folder.exists() else 'does not exist'}; {expected}")
     from transduce.export.from_huggingface import import_model
 
     out = out or Path("runs") / folder.resolve().name / "best"

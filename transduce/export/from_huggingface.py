@@ -35,7 +35,6 @@ from transduce.export.pieces import arrange, cut_into, is_code
 from transduce.export.verification import verify
 from transduce.model import Transformer
 
-FILES = ("config.json", "source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
 Side = Literal["source", "target"]
 UNKNOWN_LANGUAGE = "und"
 _OURS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -97,9 +96,6 @@ def import_model(folder: Path, out: Path) -> dict[str, Any]:
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
-    for name in FILES:
-        if not (folder / name).is_file():
-            raise ExportError(f"{folder} has no {name}; expected a MarianMT folder: {', '.join(FILES)} and weights")
     try:
         if (kind := json.loads((folder / "config.json").read_bytes()).get("model_type")) != "marian":
             raise ExportError(f"{folder / 'config.json'} has model_type {kind}; expected marian")
@@ -127,7 +123,7 @@ def _refuse(folder: Path, settings: dict[str, Any]) -> None:
     for name, values in carried.items():
         if (found := settings.get(name, values[0])) not in values:
             expected = " or ".join(map(str, values))
-            raise ExportError(f"{folder / 'config.json'} has {name} {found}; a bundle carries {expected} alone")
+            raise ExportError(f"{folder / 'config.json'} has {name} {found}; a bundle has only {expected}")
 
 
 def _vocabulary(folder: Path, tokenizer: Any, side: Side) -> Vocabulary:

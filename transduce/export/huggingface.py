@@ -39,15 +39,15 @@ def refusal(config: ModelConfig) -> str | None:
         "norm_eps": NORM_EPS,
         "positions": "sinusoidal",
         "r": None,
-        "d_k": config.d_model / config.h,
-        "d_v": config.d_model / config.h,
         "source_vocab_size": config.vocab_size if config.source_vocab_size else None,
     }
     for name, value in expected.items():
         if (found := getattr(config, name)) != value:
-            return f"model.{name} is {found}; Marian carries {value if value is not None else 'none'} alone"
+            return f"model.{name} is {found}; Marian has only {value if value is not None else 'models without it'}"
+    if not config.d_k == config.d_v == config.d_model / config.h:
+        return f"model.d_k is {config.d_k} and model.d_v {config.d_v}; Marian needs both to be d_model / h"
     if config.activation not in ACTIVATIONS:
-        return f"model.activation is {config.activation}; Marian carries {', '.join(ACTIVATIONS)} alone"
+        return f"model.activation is {config.activation}; Marian has only {', '.join(ACTIVATIONS)}"
     return None
 
 
