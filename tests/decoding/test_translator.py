@@ -246,6 +246,7 @@ def test_settings_change_where_they_are_given():
         ({"engine": "torch", "precision": "int8"}, "the engine torch has not"),
         ({"engine": "ctranslate2", "precision": "bf16"}, "has int8 and float32"),
         ({"engine": "torch", "device": "gpu"}, "device is 'gpu'"),
+        ({"search": {"beam_size": 2}}, "search is {'beam_size': 2}; expected settings, such as SearchConfig"),
     ],
 )
 def test_what_cannot_run_is_refused(bundle, options, message):
@@ -256,6 +257,9 @@ def test_what_cannot_run_is_refused(bundle, options, message):
 def test_a_folder_that_is_no_bundle_is_refused(tmp_path):
     with pytest.raises(BundleError):
         Translator(tmp_path)
+    for nothing in ([], 5):
+        with pytest.raises(BundleError, match="expected a folder, or a list of them"):
+            Translator(nothing)
 
 
 def test_importing_the_package_is_light():

@@ -18,7 +18,7 @@ from transduce.decoding import markup, text
 from transduce.decoding.engines import EngineName, Precision, choose_engine
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Alignment, Sentence, Token, Translation
-from transduce.errors import BundleError, InputError
+from transduce.errors import BundleError, ConfigError, InputError
 from transduce.recipe import read_override, update
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
@@ -67,6 +67,8 @@ class Translator:
             search: How to search, or what to change in how the bundle's recipe says to search.
         """
         places = [bundle] if bundle is None or isinstance(bundle, Place) else bundle
+        if not isinstance(places, Sequence) or not places:
+            raise BundleError(f"bundle is {bundle!r}; expected a folder, or a list of them")
         bundles = [one if isinstance(one, Bundle) else load_bundle(find_bundle(one)) for one in places]
         self._bundle: Bundle | None = bundles[0]
         recipe, files = bundles[0].recipe, bundles[0].tokenizer_files
@@ -110,6 +112,8 @@ class Translator:
         self.tokenizers = source, target
         self.recipe = recipe
         config, self._max_tokens = search or recipe.search, recipe.data.max_tokens
+        if not isinstance(config, SearchConfig):
+            raise ConfigError(f"search is {config!r}; expected settings, such as SearchConfig(beam_size=4)")
         if learned := [model.max_positions for model in models if model.positions == "learned"]:
             last = min(learned) - 1  # there are no positions after it
             config = replace(config, max_length=min(config.max_length or last, last))
