@@ -247,7 +247,8 @@ def translate(
     """
     from transduce.bundle import find_bundle
     from transduce.decoding.streams import Format, print_translation, translate_stream
-    from transduce.decoding.translator import Translator, adjusted
+    from transduce.decoding.translator import Translator
+    from transduce.recipe import adjusted
 
     form = Format(column, errors, scores or alignments or nbest > 1, alignments, prefix)
     if text is not None and (input or output or column):
@@ -294,8 +295,9 @@ def score(
         ter: Also the translation edit rate.
         json: Print JSON in place of a table.
     """
-    from transduce.decoding.translator import Translator, adjusted
+    from transduce.decoding.translator import Translator
     from transduce.evaluation.test_set import print_scores, score_files
+    from transduce.recipe import adjusted
 
     settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
     with program.loading():

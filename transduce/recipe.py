@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transduce.config import Recipe
+from transduce.config import Recipe, SearchConfig
 from transduce.errors import ConfigError
 from transduce.presets import PRESETS, preset
 
@@ -83,6 +83,17 @@ def read_override(override: str, example: str = "section.setting=value, such as 
         return name, tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return name, text  # a bare word: training.schedule=cosine
+
+
+def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any) -> SearchConfig:
+    """The settings of a search with these changed, where they are not None, and with each `name=value`.
+
+    A beam that nobody asked for grows to give enough hypotheses.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
+    named = dict(read_override(each, "setting=value, such as temperature=0.8") for each in overrides)
+    return update(search, {**given, **named}, "search.")
 
 
 def to_toml(recipe: Recipe) -> str:

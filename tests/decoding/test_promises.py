@@ -8,7 +8,8 @@ import pytest
 from tests import trained
 from transduce.bundle import load_bundle
 from transduce.data.phrases import phrases
-from transduce.decoding.translator import Translator, adjusted
+from transduce.decoding.translator import Translator
+from transduce.recipe import adjusted
 
 ENGINES = [("torch", "float32"), ("torch", "bf16"), ("ctranslate2", "float32"), ("ctranslate2", "int8")]
 

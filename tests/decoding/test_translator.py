@@ -18,9 +18,10 @@ from transduce.decoding.engine import TorchEngine, load_model
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.placement import words
 from transduce.decoding.search import Ensemble, search
-from transduce.decoding.translator import Translator, adjusted
+from transduce.decoding.translator import Translator
 from transduce.errors import BundleError, ConfigError, InputError
 from transduce.model import Tokens
+from transduce.recipe import adjusted
 
 
 class Echo:

@@ -22,8 +22,9 @@ from transduce.data.lines import read_lines
 from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.conversion import Quantization, refusal
 from transduce.decoding.ctranslate2 import BATCH_TOKENS, converted
-from transduce.decoding.translator import Translator, adjusted
+from transduce.decoding.translator import Translator
 from transduce.errors import InputError, require
+from transduce.recipe import adjusted
 
 Translate = Callable[[Sequence[int]], object]  # of the sentences with these numbers
 TORCH, MARIAN = "transduce torch float32", "transformers generate float32"

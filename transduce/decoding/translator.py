@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from transduce.bundle import TOKENIZERS, Bundle, find_bundle, load_bundle
 from transduce.config import ModelConfig, Recipe, SearchConfig
@@ -19,7 +19,6 @@ from transduce.decoding.engines import EngineName, Precision, choose_engine
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Alignment, Sentence, Token, Translation
 from transduce.errors import BundleError, ConfigError, InputError
-from transduce.recipe import read_override, update
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.decoding.engine import Engine
@@ -256,14 +255,3 @@ def _several(texts: Iterable[str]) -> Iterable[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InputError(f"texts is {type(texts).__name__}; expected strings, such as a list of them")
     return texts
-
-
-def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any) -> SearchConfig:
-    """The settings of a search with these changed, where they are not None, and with each `name=value`.
-
-    A beam that nobody asked for grows to give enough hypotheses.
-    """
-    given = {name: value for name, value in changes.items() if value is not None}
-    given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
-    named = dict(read_override(each, "setting=value, such as temperature=0.8") for each in overrides)
-    return update(search, {**given, **named}, "search.")
