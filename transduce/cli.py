@@ -238,7 +238,7 @@ def translate(
         output: A file in place of standard output, there when all is translated; compressed if it is named so.
         nbest: Write so many translations of each line, as JSON.
         scores: Write scores and the confidence of every token, as JSON.
-        alignments: Write the words of source and target, and as links which comes from which, as JSON.
+        alignments: Write the words of source and target and their links ([source, target], counted from 0), as JSON.
         errors: What to do with bytes that are not UTF-8: stop and name the line, or replace them.
         column: Translate this column (from 1) of tab-separated values and keep the others.
         prefix: How each translation has to begin.
