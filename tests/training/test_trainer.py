@@ -80,6 +80,17 @@ def change(recipe, **training):
     return replace(recipe, training=replace(recipe.training, **training))
 
 
+def signalled(at, step):
+    """A step that gets SIGTERM, if its number is that."""
+
+    def stopped(self, micro_batches, target_tokens, number):
+        if number == at:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, micro_batches, target_tokens, number)
+
+    return stopped
+
+
 def test_a_run_leaves_checkpoints_bundles_metrics_and_a_report(whole):
     assert [path.name for path in checkpoints(whole / "checkpoints")] == ["step-000004", "step-000008", "step-000012"]
     assert (whole / "report.html").is_file()
@@ -88,18 +99,19 @@ def test_a_run_leaves_checkpoints_bundles_metrics_and_a_report(whole):
 
 
 def test_a_run_that_was_stopped_and_goes_on_is_bit_identical(made, whole, tmp_path, monkeypatch):
-    step = Trainer._step
-
-    def stopped(self, micro_batches, target_tokens, number):
-        if number == 5:
-            signal.raise_signal(signal.SIGTERM)
-        return step(self, micro_batches, target_tokens, number)
-
-    monkeypatch.setattr(Trainer, "_step", stopped)
+    monkeypatch.setattr(Trainer, "_step", signalled(5, Trainer._step))
     assert train(made[1], made[2], tmp_path / "run", ALONE).step == 5
     monkeypatch.undo()
     assert train(made[1], made[2], tmp_path / "run", ALONE).step == 12
     assert_same_run(tmp_path / "run", whole)
+
+
+def test_a_stopped_run_has_told_every_step(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "_step", signalled(5, Trainer._step))
+    train(change(made[1], report_every=4), made[2], tmp_path / "run", ALONE)
+    records = read_metrics(tmp_path / "run")
+    assert [(record["step"], record["steps"]) for record in records.of("step")] == [(4, 4), (5, 1)]
+    assert records.last["event"] == "stop"
 
 
 def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_path, capsys):

@@ -44,14 +44,14 @@ class Feed:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(first_step,), daemon=True, name="feed")
         self._thread.start()
-        self.waited = 0.0  # seconds spent waiting for data
+        self.waited = 0.0  # seconds, for the data of the last step
 
     def __iter__(self) -> Iterator[StepInput]:
         under_way = deque[torch.cuda.Event]()
         while True:
             start = time.perf_counter()
             item = self._queue.get()
-            self.waited += time.perf_counter() - start
+            self.waited = time.perf_counter() - start
             if isinstance(item, BaseException):
                 raise item
             yield item

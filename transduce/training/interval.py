@@ -19,20 +19,26 @@ class Interval:
     def __init__(self, progress: Progress, recipe: Recipe) -> None:
         self._progress, self._recipe = progress, recipe
         self._results: list[StepResult] = []
-        self._source_tokens = 0
+        self._source_tokens, self._waited = 0, 0.0
         self._start = time.perf_counter()
 
-    def add(self, result: StepResult, source_tokens: int) -> None:
-        """One step more."""
+    @property
+    def steps(self) -> int:
+        """How many there are."""
+        return len(self._results)
+
+    def add(self, result: StepResult, source_tokens: int, waited: float) -> None:
+        """One step more, and how long its data was waited for."""
         self._results.append(result)
         self._source_tokens += source_tokens
+        self._waited += waited
 
     def resume(self) -> None:
         """Validation and saving are not counted as time of steps."""
         if not self._results:
             self._start = time.perf_counter()
 
-    def write(self, step: int, waited: float) -> list[bool]:
+    def write(self, step: int) -> list[bool]:
         """One report of all results so far; which of them were skipped."""
         norms = torch.stack([result.gradient_norm for result in self._results]).float().cpu()
         sums = torch.stack([result.sums for result in self._results]).double().cpu()
@@ -50,7 +56,7 @@ class Interval:
             target_tokens=int(tokens.sum()),
             source_tokens=self._source_tokens,
             step_seconds=time.perf_counter() - self._start,
-            data_seconds=waited,
+            data_seconds=self._waited,
         )
-        self._results, self._source_tokens, self._start = [], 0, time.perf_counter()
+        self._results, self._source_tokens, self._waited, self._start = [], 0, 0.0, time.perf_counter()
         return skipped

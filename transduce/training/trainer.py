@@ -112,11 +112,10 @@ class Trainer:
                 for item in feed:
                     result = self._step(item.micro_batches, item.target_tokens, item.step)
                     standing.step = item.step
-                    interval.add(result, item.source_tokens)
+                    interval.add(result, item.source_tokens, feed.waited)
                     if self._due(training.report_every):
-                        self._note_skips(interval.write(standing.step, feed.waited), progress)
-                        feed.waited = 0.0
-                    ending, settled = self._settle(judge, saver), standing.step
+                        self._note_skips(interval.write(standing.step), progress)
+                    ending, settled = self._settle(judge, saver, interval), standing.step
                     if ending or standing.step >= training.steps:
                         break
                     interval.resume()
@@ -125,15 +124,17 @@ class Trainer:
             finally:
                 feed.close()
             if settled < standing.step:  # there was no room to validate or to save; here the error's frames are gone
-                ending, settled = self._settle(judge, saver), standing.step
+                ending, settled = self._settle(judge, saver, interval), standing.step
         return ending or Ending(True, f"{training.steps:,} steps done")
 
-    def _settle(self, judge: Judge, saver: BackgroundSaver) -> Ending | None:
+    def _settle(self, judge: Judge, saver: BackgroundSaver, interval: Interval) -> Ending | None:
         """After a step: validate and save, if they are due, and whether that or a signal is a reason to stop."""
         judged = self._validate(judge)
         ending = self._stopped(judge.signals) or judged
         scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
         if ending or scored or self._due(self.recipe.training.save_every):
+            if interval.steps:  # what a checkpoint is the result of, the records have
+                self._note_skips(interval.write(self.standing.step), judge.progress)
             self._save(judge, saver)
         return ending
 
