@@ -14,6 +14,7 @@ import torch
 from tests.faults import FillingDisk, killed_at_each_point, listing, rewrite_manifest
 from transduce import checkpoint, folder, tensors
 from transduce.checkpoint import (
+    CHECKPOINT,
     BackgroundSaver,
     average,
     best_checkpoints,
@@ -114,6 +115,7 @@ def test_a_flipped_bit_is_noticed_and_the_previous_checkpoint_used(run, count):
         assert_holds(found, 1)
         assert len(found.damaged) == 1
         assert str(file) in found.damaged[0]
+        assert not found.damaged[0].endswith(CHECKPOINT.remedy)  # nothing is left to do
         file.write_bytes(whole)
     assert_holds(load_newest(run), 2)
 
@@ -136,8 +138,9 @@ def test_a_truncated_file_is_noticed_and_the_previous_checkpoint_used(run, count
 def test_a_run_with_only_damaged_checkpoints_does_not_start_afresh(run):
     for path in checkpoints(run):
         (path / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"all 2 checkpoints .* are damaged; .*step-000002/model.safetensors"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is whole \(the newest: .*step-000002/model.safe") as error:
         load_newest(run)
+    assert str(error.value).endswith("is missing); restore one from a backup, or choose another folder for a new run")
 
 
 def test_a_checkpoint_of_a_later_transduce_is_neither_skipped_nor_replaced(run):

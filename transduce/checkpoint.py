@@ -29,14 +29,14 @@ CHECKPOINT = Kind(
     name="checkpoint",
     version=1,
     error=CheckpointError,
-    remedy="remove its folder to go on from the checkpoint before it",
+    remedy="remove its folder to go on without it",
 )
 PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified training state. `damaged` has a line for every newer one that was not."""
+    """A verified training state. `damaged` says what is wrong with every newer one."""
 
     path: Path
     step: int
@@ -70,11 +70,11 @@ def load_newest(folder: Path) -> Checkpoint | None:
         except CheckpointError as problem:
             if has_newer_format(path, CHECKPOINT):
                 raise
-            damaged.append(str(problem))
+            damaged.append(str(problem).partition(CHECKPOINT.remedy)[0].rstrip(":; "))  # it is passed over anyway
     if damaged:
         raise CheckpointError(
-            f"all {len(damaged)} checkpoints in {folder} are damaged; restore one from a backup or choose another "
-            f"folder for a new run. The newest: {damaged[0]}"
+            f"no checkpoint in {folder} is whole (the newest: {damaged[0]}); restore one from a backup, or choose "
+            "another folder for a new run"
         )
     return None
 

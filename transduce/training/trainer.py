@@ -242,7 +242,8 @@ class Trainer:
                     f"{self.run} was begun with another tokenizer than that of {self.store.path}; "
                     "choose another folder with --run, or go on with the first store"
                 )
-            self.messages += [*found.damaged, f"goes on after step {found.step:,}"]
+            passed_over = f", the newest whole checkpoint: {'; '.join(found.damaged)}" if found.damaged else ""
+            self.messages.append(f"goes on after step {found.step:,}{passed_over}")
         elif start_from is not None:
             load_weights(self.learner, start_from.weights())
             self.messages.append(f"starts from {start_from.path}, with its model and its tokenizer")
