@@ -178,11 +178,12 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp
     assert any(event.get("event") == "skipped" for event in events)
 
 
-def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path):
+def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path, capsys):
     other = write_phrases(tmp_path, "en", "de", 600, 2)  # a recipe with a larger model and a vocabulary of its own
     overrides = ["steps=1", "learning_rate=1e-12", "validation_sentences=3", "warmup_steps=1", "tokens_per_step=600"]
     overrides = [f"training.{override}" for override in overrides]
     assert train_from_recipe(str(other), overrides, run=tmp_path / "tuned", start_from=whole).step == 1
+    assert f"started: from {whole / 'best'}, with its model and its tokenizer" in capsys.readouterr().err
     tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
     assert tuned.tokenizer_files == start.tokenizer_files
     ours, theirs = tuned.weights(), start.weights()

@@ -69,7 +69,7 @@ class Trainer:
         self.optimisers = build_optimisers(self.learner.named_parameters(), training)
         self.standing = Standing(tokenizers=_tokenizers(store))
         self.ema: dict[str, Tensor] = {}
-        self.messages: list[str] = []
+        self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
         self._resume(start_from)
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
@@ -82,8 +82,8 @@ class Trainer:
         standing = self.standing
         saver = BackgroundSaver(self.run / "checkpoints", keep=self.recipe.training.keep_checkpoints)
         with self._progress() as progress, saver, watched_signals() as signals:
-            for message in self.messages:
-                progress.event(standing.step, "resumed", message)
+            for kind, message in self.messages:
+                progress.event(standing.step, kind, message)
             if self._graph is not None:
                 progress.event(standing.step, "compiling", "the kernels, and the step as one CUDA graph")
             judge = Judge(self.recipe, self.store, self.run, self.world, standing, progress, signals)
@@ -243,10 +243,10 @@ class Trainer:
                     "choose another folder with --run, or go on with the first store"
                 )
             passed_over = f", the newest whole checkpoint: {'; '.join(found.damaged)}" if found.damaged else ""
-            self.messages.append(f"goes on after step {found.step:,}{passed_over}")
+            self.messages.append(("resumed", f"goes on after step {found.step:,}{passed_over}"))
         elif start_from is not None:
             load_weights(self.learner, start_from.weights())
-            self.messages.append(f"starts from {start_from.path}, with its model and its tokenizer")
+            self.messages.append(("started", f"from {start_from.path}, with its model and its tokenizer"))
 
     def _progress(self) -> Progress:
         if not self.world.speaks:
