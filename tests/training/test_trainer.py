@@ -265,6 +265,15 @@ def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
         train(recipe, made[2], tmp_path / "run", ALONE)
 
 
+def test_a_warm_up_longer_than_the_run_is_said(made, tmp_path, capsys):
+    short = change(made[1], steps=1, warmup_steps=2, validation_sentences=0)
+    train(short, made[2], tmp_path / "run", ALONE)
+    line = "training.warmup_steps is 2, but training.steps 1: the learning rate never reaches its peak; lower warmup"
+    assert line in capsys.readouterr().err
+    train(change(short, warmup_steps=1), made[2], tmp_path / "other", ALONE)
+    assert "warmup_steps" not in capsys.readouterr().err
+
+
 def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(made, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/run cannot be written, because of .*file; choose"):
