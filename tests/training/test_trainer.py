@@ -274,6 +274,17 @@ def test_a_warm_up_longer_than_the_run_is_said(made, tmp_path, capsys):
     assert "warmup_steps" not in capsys.readouterr().err
 
 
+def test_only_what_a_validation_does_is_said(made, tmp_path, capsys):
+    made_up = change(made[1], steps=1, validation_sentences=0)
+    train(made_up, made[2], tmp_path / "loss", ALONE)
+    said = capsys.readouterr().err
+    assert "validating: the loss of the validation set" in said
+    assert "translating" not in said
+    bare = replace(made_up, data=replace(made_up.data, validation=()))
+    train(bare, prepare(bare, made[0].parent, tmp_path / "bare.store"), tmp_path / "bare", ALONE)
+    assert "validating" not in capsys.readouterr().err
+
+
 def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(made, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/run cannot be written, because of .*file; choose"):

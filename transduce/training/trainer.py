@@ -155,7 +155,9 @@ class Trainer:
         if self._stopped(judge.signals):
             return None
         weights = whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
-        judge.progress.event(self.standing.step, "validating", "translating the validation set")
+        if self.store.validation.pairs:
+            what = "translating" if self.recipe.training.validation_sentences else "the loss of"
+            judge.progress.event(self.standing.step, "validating", f"{what} the validation set")
         try:
             result = judge.score(weights)
         except Interrupted:
