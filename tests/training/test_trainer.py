@@ -175,7 +175,9 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp
     with pytest.raises(CheckpointError, match="10 steps in a row were not finite"):
         train(change(made[1], validate_every=100), made[2], tmp_path / "run", ALONE)
     events = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert any(event.get("event") == "skipped" for event in events)
+    skipped = next(event for event in events if event.get("event") == "skipped")
+    assert "training.learning_rate" in skipped["message"]
+    assert "training.precision=float32" not in skipped["message"]  # as it is on a CPU already
 
 
 def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path, capsys):

@@ -30,7 +30,7 @@ def diagnose(sources: Texts, references: Texts, hypotheses: Texts, bleu: float) 
     )
 
 
-def divergence_advice(recipe: Recipe, skipped: int) -> str:
+def divergence_advice(recipe: Recipe, skipped: int, *, bf16: bool) -> str:
     """What to try after so many steps whose gradient was not finite; only what the recipe does not do already."""
     training = recipe.training
     peak = learning_rate(recipe, training.warmup_steps)
@@ -40,7 +40,7 @@ def divergence_advice(recipe: Recipe, skipped: int) -> str:
         tries.append("training.clip_norm=1.0")
     if recipe.model.norm_order == "post":
         tries.append("model.norm_order=pre")
-    if training.precision != "float32":
+    if bf16:
         tries.append("training.precision=float32")
     steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
     return f"{steps} skipped for want of a finite gradient; if it goes on, try {', or '.join(tries)} (in a new run)"

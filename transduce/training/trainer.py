@@ -60,7 +60,7 @@ class Trainer:
         self.model = Transformer(recipe.model).to(world.device)
         if training.recompute:
             recompute(self.model)
-        bf16 = training.precision == "bf16" or (
+        self._bf16 = bf16 = training.precision == "bf16" or (
             training.precision == "auto" and world.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
         sharded = world.size > 1 and training.sharding == "fsdp"  # which rounds what it gathers itself
@@ -215,10 +215,11 @@ class Trainer:
             if self.standing.skipped_in_a_row >= MOST_SKIPPED:
                 raise CheckpointError(
                     f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; "
-                    f"{divergence_advice(self.recipe, self.standing.skipped)}"
+                    f"{divergence_advice(self.recipe, self.standing.skipped, bf16=self._bf16)}"
                 )
         if any(skipped):
-            progress.event(self.standing.step, "skipped", divergence_advice(self.recipe, self.standing.skipped))
+            advice = divergence_advice(self.recipe, self.standing.skipped, bf16=self._bf16)
+            progress.event(self.standing.step, "skipped", advice)
 
     def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
         """Every rank collects, rank 0 writes."""
