@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.training.conftest import Run
+from transduce.errors import RankError
 from transduce.training import display
 from transduce.training.hardware import hardware, peak_flops
 from transduce.training.metrics import MetricsFile, read_metrics
@@ -144,17 +145,21 @@ def test_a_full_disk_does_not_end_the_training_and_is_said_once(told, capsys, mo
     assert [record["step"] for record in read_metrics(told.folder).of("step")] == [30]
 
 
-def test_an_error_in_the_training_is_the_last_event(told):
+@pytest.mark.parametrize(
+    ("error", "message"), [(KeyError("lost"), "KeyError: 'lost'"), (RankError("rank 1 is gone"), "rank 1 is gone")]
+)
+def test_an_error_in_the_training_is_the_last_event_and_left_to_the_program_to_say(told, capsys, error, message):
     def train():
         with told.attempt() as progress:
             told.step(progress, 10)
-            raise KeyError("lost")
+            raise error
 
-    with pytest.raises(KeyError):
+    with pytest.raises(type(error)):
         train()
     history = read_metrics(told.folder)
     assert history.status == "stopped"
-    assert history.last["message"] == "KeyError: 'lost'"
+    assert history.last["message"] == message
+    assert "stop" not in capsys.readouterr().err
 
 
 def test_the_other_ranks_are_silent(tmp_path, monkeypatch, capfd):

@@ -23,6 +23,7 @@ from transduce.data.prepare import prepare
 from transduce.decoding.translator import Translator
 from transduce.recipe import load_recipe
 from transduce.training import step, trainer, validate
+from transduce.training.metrics import read_metrics
 from transduce.training.state import collect
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer
@@ -287,7 +288,10 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
     log = tmp_path / "log"
     kill = partial(signal_at, 7, 1, signal.SIGKILL)
     assert finish(start(runs.command(tmp_path / "run"), log, 2, kill), 30) == [2, -signal.SIGKILL]
-    assert said(log, 2)[0].endswith("rank 0 has lost another one, which ended first; look for what that one said\n")
+    line = "rank 0 has lost another one, which ended first; look for what that one said"
+    assert said(log, 2)[0].endswith(f"transduce: {line}\n")
+    assert "gloo" not in said(log, 2)[0]
+    assert read_metrics(tmp_path / "run").last["message"] == line
     runs.train(tmp_path / "run", 2)
     assert_same_run(tmp_path / "run", runs.undisturbed(2))
 

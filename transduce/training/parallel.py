@@ -66,6 +66,18 @@ class World:
         dist.all_gather_object(parts, mine)
         return [parts[index % self.size][index // self.size] for index in range(len(items))]
 
+    @contextmanager
+    def naming_the_lost(self) -> Iterator[None]:
+        """An error of the way between ranks becomes one line: another rank is gone."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise
+            raise RankError(
+                f"rank {self.rank} has lost another one, which ended first; look for what that one said"
+            ) from error
+
     def wait(self) -> None:
         """Until every rank is here, however long the first one takes: a corpus may be hours of work."""
         if self.size > 1:
@@ -88,14 +100,10 @@ def world(device: str | None = None) -> Iterator[World]:
             store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    this = World(dist.get_rank() if size > 1 else 0, size, here)
     try:
-        yield World(dist.get_rank() if size > 1 else 0, size, here)
-    except RuntimeError as error:
-        if size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
-            raise
-        raise RankError(
-            f"rank {dist.get_rank()} has lost another one, which ended first; look for what that one said"
-        ) from error
+        with this.naming_the_lost():
+            yield this
     finally:
         if size > 1:
             dist.destroy_process_group()

@@ -87,8 +87,13 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._display is not None:  # first: what ends the program, it says itself
+            with suppress(OSError):
+                self._display.close()
+            self._outlets.remove(self._display)
         if kind is not None and not self._stopped:
-            self.event(self._last_step, "stop", f"{kind.__name__}: {error}")
+            mistake = isinstance(error, TransduceError)  # and not a bug, whose name matters
+            self.event(self._last_step, "stop", str(error) if mistake else f"{kind.__name__}: {error}")
         for outlet in self._outlets:
             with suppress(OSError):
                 outlet.close()

@@ -84,7 +84,7 @@ class Trainer:
         """Steps until the end, a goal, patience or a signal."""
         standing = self.standing
         saver = BackgroundSaver(self.run / "checkpoints", keep=self.recipe.training.keep_checkpoints)
-        with self._progress() as progress, saver, watched_signals() as signals:
+        with self._progress() as progress, self.world.naming_the_lost(), saver, watched_signals() as signals:
             for kind, message in self.messages:
                 progress.event(standing.step, kind, message)
             if self._graph is not None:
