@@ -9,6 +9,8 @@ import pytest
 from transduce.cli import COMMANDS, run
 from transduce.decoding import translator
 from transduce.program import SHELLS
+from transduce.training import command
+from transduce.training.run import Standing
 
 
 def test_help_lists_every_command_with_one_line(capsys):
@@ -75,6 +77,12 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
 def test_help_and_what_is_refused_at_once_do_not_wait_for_torch(arguments):
     code = "import sys; from transduce.cli import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("signal", "status"), [("", 0), ("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_training_that_a_signal_stopped_is_told_from_a_finished_one(monkeypatch, signal, status):
+    monkeypatch.setattr(command, "train_from_recipe", lambda *_, **__: Standing(stopped_by=signal))
+    assert run(["train", "base"]) == status
 
 
 @pytest.mark.parametrize("arguments", [["translate", "--model", "x", "x"], ["score", "x", "x.en", "x.de"]])

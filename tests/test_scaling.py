@@ -15,6 +15,7 @@ from transduce import cli
 from transduce.data.phrases import write_phrases
 from transduce.training import command
 from transduce.training.metrics import read_metrics
+from transduce.training.run import Standing
 
 DOCUMENT = (Path(__file__).parent.parent / "docs/scaling.md").read_text(encoding="utf-8")
 SMALL = [
@@ -47,7 +48,12 @@ def test_the_calculation_is_that_of_a_ring():
 
 def test_every_command_is_one_that_torchrun_and_transduce_take(monkeypatch):
     taken = []
-    monkeypatch.setattr(command, "train_from_recipe", lambda *args, **kwargs: taken.append((args[0], kwargs["run"])))
+
+    def note(name, overrides, *, run, **options):
+        taken.append((name, run))
+        return Standing()
+
+    monkeypatch.setattr(command, "train_from_recipe", note)
     for words in commands():
         options = get_args_parser().parse_args(words[1:])
         assert (options.module, options.training_script) == (True, "transduce")

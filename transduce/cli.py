@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,7 +70,9 @@ def train(
 
     if until is not None:
         overrides = (*overrides, f"training.until={until}")
-    train_from_recipe(recipe, overrides, run=run, store=store, start_from=start_from, device=device)
+    standing = train_from_recipe(recipe, overrides, run=run, store=store, start_from=start_from, device=device)
+    if standing.stopped_by:
+        sys.exit(128 + signal.Signals[standing.stopped_by])  # as a shell has it: a script sees that it is not finished
 
 
 def watch(run: Positional[Path], *, once: bool = False) -> None:

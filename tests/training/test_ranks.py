@@ -48,10 +48,10 @@ class Runs:
     def command(self, run, sharding="ddp", *more):
         return ["train", str(self.recipe), *SETTINGS, f"training.sharding={sharding}", *more, "--run", str(run)]
 
-    def train(self, run, size, sharding="ddp", *more, change=None):
+    def train(self, run, size, sharding="ddp", *more, change=None, status=0):
         """What each rank said."""
         log = f"{self.folder}/log-{next(self.logs)}"
-        return train(self.command(run, sharding, *more), log, size, change)
+        return train(self.command(run, sharding, *more), log, size, change, status)
 
     def undisturbed(self, size, sharding="ddp", *more):
         run = self.folder / "-".join([sharding, str(size), *more])
@@ -218,7 +218,7 @@ def test_four_ranks_that_go_on_are_bit_identical(runs, tmp_path, sharding):
 
 @pytest.mark.parametrize("sharding", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
-    runs.train(tmp_path / "run", 1, change=partial(signal_at, 5, 0, signal.SIGTERM))
+    runs.train(tmp_path / "run", 1, change=partial(signal_at, 5, 0, signal.SIGTERM), status=143)
     runs.train(tmp_path / "run", 2, sharding)
     assert_close_run(tmp_path / "run", runs.undisturbed(1))
 

@@ -100,9 +100,11 @@ def test_a_run_leaves_checkpoints_bundles_metrics_and_a_report(whole):
 
 def test_a_run_that_was_stopped_and_goes_on_is_bit_identical(made, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "_step", signalled(5, Trainer._step))
-    assert train(made[1], made[2], tmp_path / "run", ALONE).step == 5
+    stopped = train(made[1], made[2], tmp_path / "run", ALONE)
+    assert (stopped.step, stopped.stopped_by) == (5, "SIGTERM")
     monkeypatch.undo()
-    assert train(made[1], made[2], tmp_path / "run", ALONE).step == 12
+    whole_again = train(made[1], made[2], tmp_path / "run", ALONE)
+    assert (whole_again.step, whole_again.stopped_by) == (12, "")
     assert_same_run(tmp_path / "run", whole)
 
 

@@ -46,6 +46,7 @@ class Standing:
     ended: str = ""  # why the scores end the run, if they do
     skipped: int = 0  # steps that were not finite, in all
     skipped_in_a_row: int = 0
+    stopped_by: str = ""  # the signal that ended this attempt, known when all is saved
     tokenizers: list[str] = field(default_factory=list)  # fingerprints: the ids of another tokenizer mean other text
 
     def to_json(self) -> dict[str, Any]:

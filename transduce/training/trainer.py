@@ -100,6 +100,8 @@ class Trainer:
                     mark_finished(self.run, self.recipe, ending.message)
             else:
                 progress.event(standing.step, "stop", ending.message)
+                if self.world.size == 1:  # ranks that leave with a status of their own, torchrun would start again
+                    standing.stopped_by = signals.seen[0]
         return standing
 
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
