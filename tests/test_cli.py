@@ -72,6 +72,8 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
         ["export", "nowhere", "--to", "onnx", "x"],
         ["import", "huggingface", "nowhere"],
         ["translate", "--model", "nowhere", "x"],
+        ["train", "base", "training.step=5"],
+        ["train", "base", "--until", "blue=5"],
     ],
 )
 def test_help_and_what_is_refused_at_once_do_not_wait_for_torch(arguments):

@@ -46,8 +46,11 @@ def test_the_calculation_is_that_of_a_ring():
         assert f"{size / 1e6:.0f} MB" in DOCUMENT
 
 
-def test_every_command_is_one_that_torchrun_and_transduce_take(monkeypatch):
+def test_every_command_is_one_that_torchrun_and_transduce_take(monkeypatch, tmp_path):
     taken = []
+    monkeypatch.chdir(tmp_path)
+    Path("data/wmt14").mkdir(parents=True)
+    Path("data/wmt14/recipe.toml").touch()
 
     def note(name, overrides, *, run, **options):
         taken.append((name, run))

@@ -66,10 +66,13 @@ def train(
         until: Stop at a score, such as bleu=25.
         device: What to train on; by default a GPU if there is one.
     """
-    from transduce.training.command import train_from_recipe
+    from transduce.recipe import load_recipe
 
     if until is not None:
         overrides = (*overrides, f"training.until={until}")
+    load_recipe(recipe, overrides)  # a mistake in it is told without waiting for torch
+    from transduce.training.command import train_from_recipe
+
     standing = train_from_recipe(recipe, overrides, run=run, store=store, start_from=start_from, device=device)
     if standing.stopped_by:
         sys.exit(128 + signal.Signals[standing.stopped_by])  # as a shell has it: a script sees that it is not finished
