@@ -43,13 +43,19 @@ def test_shell_completion_is_printed(shell, capsys):
     [
         (["describe", "bas"], "'bas' is neither a .toml file nor a preset"),
         (["describe", "base", "model.M=3"], "model.M is not a setting"),
-        (["describe", "base", "--bach", "3"], "--bach"),
+        (["describe", "base", "--bach", "3"], "--bach is not an option of transduce describe; expected one of --batch-"),
+        (["train", "r.toml", "--out", "x"], "--out is not an option of transduce train; expected one of --run, --store, "),
+        (["prepare", "r.toml", "--store=x"], "--store is not an option of transduce prepare; expected one of --out, "),
+        (["train", "r.toml", "--run", "x", "--strat_from", "y"], "did you mean --start-from?"),
+        (["train", "r.toml", "--training.seed", "3"], "a setting is written training.seed=value"),
+        (["train", "r.toml", "x", "--run", "x", "y"], "Unrecognized options: y"),
         (["describe", "base", "--batch-tokens", "x"], "--batch-tokens is 'x'; expected a whole number\n"),
         (["translate", "--beam", "abc"], "--beam is 'abc'; expected a whole number\n"),
         (["translate", "--alpha", "abc"], "--alpha is 'abc'; expected a number\n"),
         (["describe", "base", "--batch-tokens", "0"], "batch_tokens is 0; it must be at least 1"),
         (["describe"], "Missing"),
         (["descibe", "base"], "'descibe' is not a command; did you mean describe?"),
+        (["--verson"], "'--verson' is not a command; expected one of describe, data, "),
         (["fly"], "'fly' is not a command; expected one of describe, data, "),
         (["--tyro-print-completion", "tcsh"], "no completion script for 'tcsh'; expected one of bash, zsh, fish"),
         (["--tyro-print-completion"], "no completion script for ''"),
@@ -79,6 +85,15 @@ def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):
 def test_help_and_what_is_refused_at_once_do_not_wait_for_torch(arguments):
     code = "import sys; from transduce.cli import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+
+
+def test_settings_may_stand_between_options(capsys):
+    split = ["describe", "model.N=2", "--batch-tokens", "100", "base", "model.h=4", "--batch-sentences=3", "model.N=1"]
+    assert run(split) == 0
+    said = capsys.readouterr().out
+    together = ["describe", "base", "model.h=4", "model.N=1", "--batch-tokens=100", "--batch-sentences=3"]
+    assert run(together) == 0
+    assert capsys.readouterr().out == said
 
 
 @pytest.mark.parametrize(("signal", "status"), [("", 0), ("SIGTERM", 143), ("SIGINT", 130)])

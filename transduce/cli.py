@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -384,6 +385,7 @@ def import_model(
     print(import_folder(folder, out))
 
 
+SETTING = re.compile(r"(model|data|training|search)\.\w.*=")
 COMMANDS: dict[str, Callable[..., None]] = {
     "describe": describe,
     "data": data,
@@ -400,5 +402,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status."""
+    """Run one command line; the exit status. Settings may stand anywhere: the parser wants them together."""
+    if arguments and arguments[0] in ("describe", "prepare", "train"):
+        arguments = sorted(arguments, key=lambda argument: bool(SETTING.match(argument)))
     return program.run(COMMANDS, arguments)

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import functools
 import gc
+import inspect
 import io
 import re
 import sys
@@ -92,10 +93,8 @@ def _check_first(commands: Commands, arguments: Sequence[str]) -> None:
     if first == "--tyro-print-completion":
         if (shell := "".join(others)) not in SHELLS:
             raise InputError(f"there is no completion script for {shell!r}; expected one of {', '.join(SHELLS)}")
-    elif first not in commands and not first.startswith("-"):
-        close = difflib.get_close_matches(first, commands, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(commands)}"
-        raise InputError(f"{first!r} is not a command; {hint}")
+    elif first not in commands and first != "--tyro-write-completion":
+        raise InputError(f"{first!r} is not a command; {_hint(first, list(commands))}")
 
 
 def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
@@ -118,8 +117,27 @@ def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
             return bound
     except SystemExit as stop:
         if stop.code == 2:
-            raise TransduceError(_one_line(complaint.getvalue())) from None
+            text = complaint.getvalue()
+            line = _unknown_option(commands, arguments) if "Unrecognized" in text else ""
+            raise TransduceError(line or _one_line(text)) from None
         raise
+
+
+def _unknown_option(commands: Commands, arguments: Sequence[str]) -> str:
+    """Names the option that the command does not have, and those that it has."""
+    command, *others = arguments
+    parameters = inspect.signature(commands[command]).parameters.values()
+    known = [item.name.replace("_", "-") for item in parameters if item.kind is item.KEYWORD_ONLY]
+    for option in (other[2:].partition("=")[0].replace("_", "-") for other in others if other.startswith("--")):
+        if option.removeprefix("no-") not in known:
+            hint = f"a setting is written {option}=value" if "." in option else _hint(option, known, "--")
+            return f"--{option} is not an option of transduce {command}; {hint}"
+    return ""
+
+
+def _hint(word: str, known: Sequence[str], dashes: str = "") -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {dashes}{close[0]}?" if close else "expected one of " + ", ".join(dashes + k for k in known)
 
 
 def _one_line(box: str) -> str:
