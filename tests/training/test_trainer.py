@@ -185,13 +185,21 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp
 def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path, capsys):
     other = write_phrases(tmp_path, "en", "de", 600, 2)  # a recipe with a larger model and a vocabulary of its own
     overrides = ["steps=1", "learning_rate=1e-12", "validation_sentences=3", "warmup_steps=1", "tokens_per_step=600"]
-    overrides = [f"training.{override}" for override in overrides]
+    overrides = ["model.d_ff=64", *(f"training.{override}" for override in overrides)]  # d_ff as the bundle has it
     assert train_from_recipe(str(other), overrides, run=tmp_path / "tuned", start_from=whole).step == 1
     assert f"started: from {whole / 'best'}, with its model and its tokenizer" in capsys.readouterr().err
     tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
     assert tuned.tokenizer_files == start.tokenizer_files
     ours, theirs = tuned.weights(), start.weights()
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
+
+
+@pytest.mark.parametrize("override", ["model.d_ff=128", "model.vocab_size=600", "data.tokenizer.vocab_size=600"])
+def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override):
+    name, _, value = override.partition("=")
+    with pytest.raises(ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-tuning"):
+        train_from_recipe(str(made[0]), [*SMALL, override], run=tmp_path / "run", start_from=whole)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(made, tmp_path, monkeypatch):

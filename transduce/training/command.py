@@ -37,7 +37,7 @@ def train_from_recipe(
     place, tokenizers, bundle = store or default_store(name), {}, None
     if start_from is not None:
         bundle = load_bundle(find_bundle(start_from))
-        recipe, tokenizers = adopt(recipe, bundle), bundle.tokenizers
+        recipe, tokenizers = adopt(recipe, bundle, overrides), bundle.tokenizers
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
         if here.speaks:

@@ -6,7 +6,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -60,13 +60,21 @@ class Standing:
         return Standing(**known)
 
 
-def adopt(recipe: Recipe, bundle: Bundle) -> Recipe:
-    """The recipe for fine-tuning a bundle: with its model and its tokenizer."""
+def adopt(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe for fine-tuning a bundle: with its model and its tokenizer, which no override may change."""
     shapes = {name.removeprefix("model."): getattr(bundle.recipe.model, name.removeprefix("model.")) for name in SHAPES}
     own = recipe.data.tokenizer
     joint = "tokenizer.model" in bundle.tokenizer_files
     tokenizer = replace(bundle.recipe.data.tokenizer, joint=joint, sampling=own.sampling, variants=own.variants)
-    return replace(recipe, model=replace(recipe.model, **shapes), data=replace(recipe.data, tokenizer=tokenizer))
+    adopted = replace(recipe, model=replace(recipe.model, **shapes), data=replace(recipe.data, tokenizer=tokenizer))
+    changed = differences(recipe, adopted)
+    for name in (override.partition("=")[0] for override in overrides):
+        if name in changed:
+            raise ConfigError(
+                f"{name} is {changed[name][0]}, but {changed[name][1]} in {bundle.path}, whose model and tokenizer "
+                "fine-tuning keeps; leave it out"
+            )
+    return adopted
 
 
 def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
