@@ -194,7 +194,9 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
-@pytest.mark.parametrize("override", ["model.d_ff=128", "model.vocab_size=600", "data.tokenizer.vocab_size=600"])
+@pytest.mark.parametrize(
+    "override", ["model.d_ff=128", "model.vocab_size=600", "model.r=3", "data.tokenizer.vocab_size=600"]
+)
 def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override):
     name, _, value = override.partition("=")
     with pytest.raises(ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-tuning"):

@@ -25,12 +25,7 @@ FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
     "training.patience", "training.until", "training.micro_batches", "training.sharding", "training.recompute",
     "model.kernel",
 }  # fmt: skip
-SHAPES = {  # settings that decide which weights a model has
-    f"model.{name}" for name in (
-        "vocab_size", "source_vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v", "norm_order", "norm",
-        "activation", "positions", "max_positions", "sharing", "attention_bias", "output_bias",
-    )
-}  # fmt: skip
+FREE_TO_TUNE = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")  # all else is the bundle's model
 
 
 @dataclass
@@ -62,11 +57,11 @@ class Standing:
 
 def adopt(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe for fine-tuning a bundle: with its model and its tokenizer, which no override may change."""
-    shapes = {name.removeprefix("model."): getattr(bundle.recipe.model, name.removeprefix("model.")) for name in SHAPES}
+    model = replace(bundle.recipe.model, **{name: getattr(recipe.model, name) for name in FREE_TO_TUNE})
     own = recipe.data.tokenizer
     joint = "tokenizer.model" in bundle.tokenizer_files
     tokenizer = replace(bundle.recipe.data.tokenizer, joint=joint, sampling=own.sampling, variants=own.variants)
-    adopted = replace(recipe, model=replace(recipe.model, **shapes), data=replace(recipe.data, tokenizer=tokenizer))
+    adopted = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
     changed = differences(recipe, adopted)
     for name in (override.partition("=")[0] for override in overrides):
         if name in changed:
