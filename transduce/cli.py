@@ -62,7 +62,7 @@ def train(
         recipe: A recipe file.
         overrides: Settings to change, such as training.steps=50000.
         run: The folder of the run; by default runs/ and the recipe's name.
-        store: The token store; by default next to the recipe.
+        store: The token store, made where it is missing; by default next to the recipe.
         start_from: A bundle whose weights to start from (fine-tuning).
         until: Stop at a score, such as bleu=25.
         device: What to train on; by default a GPU if there is one.

@@ -14,9 +14,10 @@ from transduce.bundle import load_bundle
 from transduce.checkpoint import average, checkpoints, load_newest
 from transduce.data.phrases import write_phrases
 from transduce.data.prepare import prepare
+from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.describe import training_memory
-from transduce.errors import CheckpointError, ConfigError
+from transduce.errors import CheckpointError, ConfigError, DataError
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
 from transduce.training.judge import Judge
@@ -139,6 +140,14 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
     with pytest.raises(ConfigError, match=r"was begun with data.tokenizer.split_digits"):
         train_from_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"], run=whole, store=store)
     assert not store.exists()
+
+
+def test_a_store_made_with_other_settings_stays_as_it_is(made, tmp_path):
+    before = made[2].fingerprint
+    with pytest.raises(DataError, match=r"recipe.store was made with other settings or text \(data.tokenizer\) and stays"):
+        train_from_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"], run=tmp_path / "run")
+    assert Store(made[2].path).fingerprint == before
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):

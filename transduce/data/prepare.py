@@ -49,6 +49,7 @@ def prepare(
     *,
     workers: int = 0,
     verify: bool = False,
+    replace: bool = True,
     tokenizers: Mapping[str, bytes] | None = None,
     say: Say = lambda line: None,
 ) -> Store:
@@ -60,6 +61,7 @@ def prepare(
         out: The store's folder.
         workers: Processes; 0 for as many as there are cores.
         verify: Whether a store that is there already is compared with its checksums, byte by byte.
+        replace: Whether a store that is there already, made from other inputs, is made again, or else refused.
         tokenizers: Those to use instead of learning some, by side; the target's alone if it is joint.
         say: Takes a line for each thing done.
     """
@@ -70,7 +72,13 @@ def prepare(
     if existing and existing.fingerprint == inputs.fingerprint:
         return existing
     if existing:
-        say(f"{out} is made again, since this changed: {differences(existing.manifest['inputs'], inputs)}")
+        changed = differences(existing.manifest["inputs"], inputs)
+        if not replace:
+            raise DataError(
+                f"{out} was made with other settings or text ({changed}) and stays as it is; name another place with "
+                "--store, or make it again with transduce prepare"
+            )
+        say(f"{out} is made again, since this changed: {changed}")
     try:
         with _workplace(out, inputs) as work:
             cleaned = _clean(recipe.data, base, inputs, work, workers, say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ def train_from_recipe(
     with world(device) as here:
         if here.speaks:
             check_place(folder, recipe)
-            prepare(recipe, path.parent, place, tokenizers=tokenizers, say=lambda line: print(line, file=sys.stderr))
+            say = functools.partial(print, file=sys.stderr)
+            prepare(recipe, path.parent, place, replace=False, tokenizers=tokenizers, say=say)
         here.wait()
         return train(recipe, Store(place), folder, here, start_from=bundle)
