@@ -48,14 +48,15 @@ def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
     return Flops(2.0 * (encoder + decoder + config.d_model * config.vocab_size))
 
 
-def training_memory(config: ModelConfig, tokens: int) -> int:
-    """Bytes for a step of that many source and target tokens in bf16 with float32 masters, nothing recomputed."""
-    states = 16 * count_parameters(config)  # weights, gradients and two moments of Adam, float32
+def training_memory(config: ModelConfig, tokens: int, width: int = 2, shards: int = 1) -> int:
+    """Bytes for a step of that many source and target tokens, nothing recomputed; the weights are float32 masters, over
+    so many shards, and all else has numbers of so many bytes (bf16: 2)."""
+    states = 16 * count_parameters(config) // shards  # weights, gradients and two moments of Adam, float32
     per_attention = 3 * config.d_model + 2 * config.h * (config.d_k + config.d_v)  # q, k, v, output, residual, norm
     per_feed_forward = 3 * config.d_model + 2 * config.d_ff
     layers = config.N * (per_attention + per_feed_forward)
     layers += config.decoder_layers * (2 * per_attention + per_feed_forward)
-    return states + 2 * tokens * (layers + 2 * config.vocab_size)  # bf16; logits and their gradient
+    return states + width * tokens * (layers + 2 * config.vocab_size)  # logits and their gradient
 
 
 def decoding_memory(config: ModelConfig, sentences: int, beam_size: int, length: int = 2 * SENTENCE) -> int:

@@ -21,7 +21,7 @@ from transduce.errors import CheckpointError, ConfigError, DataError
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
 from transduce.training.judge import Judge
-from transduce.training.memory import fitting_micro_batches, too_few
+from transduce.training.memory import _estimate, fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
 from transduce.training.run import held
@@ -280,12 +280,23 @@ def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(mad
 def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(made, tmp_path, monkeypatch):
     recipe = change(made[1], tokens_per_step=100_000)
     assert fitting_micro_batches(recipe, ALONE, tmp_path) == 1
-    enough = training_memory(recipe.model, 25_000) * 2 / 0.8
+    enough = training_memory(recipe.model, 25_000, width=4) / 0.8
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, math.ceil(enough)))
     assert fitting_micro_batches(recipe, ALONE, tmp_path) == 4
-    enough = 1000
-    with pytest.raises(ConfigError, match=r"the model does not fit into 0\.0 GiB of memory; choose"):
-        train(recipe, made[2], tmp_path / "run", ALONE)
+    enough = 2**29  # of which four fifths are taken
+    large = [*SMALL, "model.N=1000", "model.d_ff=1000"]
+    line = r"needs at least about 2\.1 GiB of memory, and may take 0\.4 of 0\.5 GiB here; choose a smaller model"
+    with pytest.raises(ConfigError, match=line):
+        train_from_recipe(str(made[0]), large, run=tmp_path / "run", store=tmp_path / "none.store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_are_what_a_rank_needs_memory_for(made, monkeypatch):
+    large = load_recipe(str(made[0]), [*SMALL, "model.N=1000", "model.d_ff=1000", "training.sharding=fsdp"])
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, 2**29))
+    assert _estimate(large, World(0, 16, torch.device("cpu"))) < 16
+    with pytest.raises(ConfigError, match="choose a smaller model"):
+        _estimate(change(large, sharding="ddp"), World(0, 16, torch.device("cpu")))
 
 
 def test_a_warm_up_longer_than_the_run_is_said(made, tmp_path, capsys):

@@ -14,6 +14,7 @@ from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
 from transduce.errors import ConfigError
 from transduce.recipe import load_recipe
+from transduce.training.memory import fitting_micro_batches
 from transduce.training.parallel import world
 from transduce.training.run import Standing, adopt, check_place
 from transduce.training.trainer import train
@@ -41,6 +42,7 @@ def train_from_recipe(
         recipe, tokenizers = adopt(recipe, bundle, overrides), bundle.tokenizers
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
+        fitting_micro_batches(recipe, here, folder)  # too little memory is said before any work
         if here.speaks:
             check_place(folder, recipe)
             say = functools.partial(print, file=sys.stderr)

@@ -35,11 +35,15 @@ def _estimate(recipe: Recipe, world: World) -> int:
     """Micro-batches whose memory, by estimate, the device has free. On a CPU, where that varies, it has all of it."""
     cuda, parts = world.device.type == "cuda", 1
     free = torch.cuda.mem_get_info()[0] if cuda else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    room = 0.8 * free / (1 if cuda else 2)  # the estimate is for bf16
-    while training_memory(recipe.model, recipe.training.tokens_per_step // (parts * world.size)) > room:
+    tokens, shards = recipe.training.tokens_per_step, world.size if recipe.training.sharding == "fsdp" else 1
+    width = 2 if cuda else 4  # bytes of a number that is not a weight: bf16 or float32
+    while (needed := training_memory(recipe.model, tokens // (parts * world.size), width, shards)) > 0.8 * free:
+        if parts == 1024:
+            raise ConfigError(
+                f"training needs at least about {needed / 2**30:,.1f} GiB of memory, and may take "
+                f"{0.8 * free / 2**30:,.1f} of {free / 2**30:,.1f} GiB here; choose a smaller model"
+            )
         parts *= 2
-        if parts > 1024:
-            raise ConfigError(f"the model does not fit into {free / 2**30:.1f} GiB of memory; choose a smaller one")
     return parts
 
 
