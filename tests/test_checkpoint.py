@@ -138,7 +138,7 @@ def test_a_truncated_file_is_noticed_and_the_previous_checkpoint_used(run, count
 def test_a_run_with_only_damaged_checkpoints_does_not_start_afresh(run):
     for path in checkpoints(run):
         (path / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is whole \(the newest: .*step-000002/model.safe") as error:
+    with pytest.raises(CheckpointError, match=r"no checkpoint .* whole \(the newest: .*step-000002/model.saf") as error:
         load_newest(run)
     assert str(error.value).endswith("is missing); restore one from a backup, or choose another folder for a new run")
 

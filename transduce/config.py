@@ -220,14 +220,14 @@ class TrainingConfig:
     sharding: Literal["ddp", "fsdp"] = "ddp"  # over several devices: whole copies, or shards
     recompute: bool = False  # activation checkpointing: less memory, a third more time
     ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is kept; 0: off
-    report_every: int = 50  # steps
+    report_every: int = 50  # steps, to metrics.jsonl and to a terminal; a log without one has fewer lines (scaling.md)
     validate_every: int = 1_000
     validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone
     save_every: int = 1_000
     keep_checkpoints: int = 5
     average_checkpoints: int = 5  # §6.1: the mean of so many is the final model
     average: Literal["last", "best"] = "last"  # of which; best: by the score of a validation at the same step
-    patience: int = 0  # stop after so many validations without a better score; 0: never
+    patience: int = 0  # stop after so many validations without a better score, however little better; 0: never
     until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 
     def __post_init__(self) -> None:

@@ -60,12 +60,12 @@ class Trainer:
         self.model = Transformer(recipe.model).to(world.device)
         if training.recompute:
             recompute(self.model)
-        self._bf16 = bf16 = training.precision == "bf16" or (
+        self.bf16 = training.precision == "bf16" or (
             training.precision == "auto" and world.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
         sharded = world.size > 1 and training.sharding == "fsdp"  # which rounds what it gathers itself
-        learner = Learner(self.model, training.eps_ls, bf16=bf16 and not sharded)
-        self.learner = distribute(learner.train(), self.model, training.sharding, world, bf16=bf16)
+        learner = Learner(self.model, training.eps_ls, bf16=self.bf16 and not sharded)
+        self.learner = distribute(learner.train(), self.model, training.sharding, world, bf16=self.bf16)
         self.optimisers = build_optimisers(self.learner.named_parameters(), training)
         self.standing = Standing(tokenizers=_tokenizers(store))
         self.ema: dict[str, Tensor] = {}
@@ -217,10 +217,10 @@ class Trainer:
             if self.standing.skipped_in_a_row >= MOST_SKIPPED:
                 raise CheckpointError(
                     f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; "
-                    f"{divergence_advice(self.recipe, self.standing.skipped, bf16=self._bf16)}"
+                    f"{divergence_advice(self.recipe, self.standing.skipped, bf16=self.bf16)}"
                 )
         if any(skipped):
-            advice = divergence_advice(self.recipe, self.standing.skipped, bf16=self._bf16)
+            advice = divergence_advice(self.recipe, self.standing.skipped, bf16=self.bf16)
             progress.event(self.standing.step, "skipped", advice)
 
     def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
