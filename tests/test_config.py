@@ -88,6 +88,7 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ("training.eps=-1", "training.eps is -1.0; it must be positive"),
         ("training.beta_2=1", r"training.beta_2 is 1.0; a decay lies in \[0, 1\)"),
         ("training.micro_batches=-1", "training.micro_batches is -1; it must be at least 0"),
+        ("training.micro_batches=1025", "training.micro_batches is 1,025; more than 1,024 parts of a step are surely"),
         ("training.clip_norm=nan", "training.clip_norm is nan; it must be at least 0"),
         ("training.weight_decay=-1", "training.weight_decay is -1.0; it must be at least 0"),
         ("training.patience=-1", "training.patience is -1; it must be at least 0"),

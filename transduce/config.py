@@ -238,6 +238,10 @@ class TrainingConfig:
         for name in ("micro_batches", "weight_decay", "clip_norm", "validation_sentences", "patience"):
             value = getattr(self, name)
             _refuse_unless(value >= 0, f"training.{name} is {value}; it must be at least 0")
+        _refuse_unless(
+            self.micro_batches <= 1_024,
+            f"training.micro_batches is {self.micro_batches:,}; more than 1,024 parts of a step are surely a mistake",
+        )
         for name in ("ema", "beta_1", "beta_2"):
             value = getattr(self, name)
             _refuse_unless(0 <= value < 1, f"training.{name} is {value}; a decay lies in [0, 1)")

@@ -64,6 +64,8 @@ def test_advice_names_settings_that_work_and_only_those_not_yet_in_use():
     assert "model.norm_order=pre" in text
     changed = load_recipe("base", [part.split(" (")[0].removeprefix("try ") for part in _tries(text)])
     assert changed.model.norm_order == "pre"
+    short = load_recipe("base", ["training.steps=9", "training.schedule=cosine"])  # ends before its warm-up does
+    assert "training.learning_rate=0.00035 (now 0.0007)" in divergence_advice(short, 3, bf16=True)
     text = divergence_advice(MODERN, 1, bf16=False)  # as "auto" is on a CPU
     assert text.startswith("1 step was skipped")
     assert "clip_norm" not in text

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from transduce.config import Recipe
-from transduce.training.schedule import learning_rate
+from transduce.training.schedule import peak_rate
 
 Texts = Sequence[str]
 USEFUL_BLEU = 1.0  # below this, a score is an accident
@@ -33,7 +33,7 @@ def diagnose(sources: Texts, references: Texts, hypotheses: Texts, bleu: float) 
 def divergence_advice(recipe: Recipe, skipped: int, *, bf16: bool) -> str:
     """What to try after so many steps whose gradient was not finite; only what the recipe does not do already."""
     training = recipe.training
-    peak = learning_rate(recipe, training.warmup_steps)
+    peak = peak_rate(recipe)
     tries = [f"training.learning_rate={peak / 2:.2g} (now {peak:.2g})"]
     tries.append(f"training.warmup_steps={2 * training.warmup_steps}")
     if training.clip_norm == 0:

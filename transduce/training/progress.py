@@ -146,7 +146,7 @@ class Progress:
         self._tell("validation", step, loss=loss, perplexity=perplexity, bleu=bleu, chrf=chrf, samples=shown)
 
     def event(self, step: int, kind: str, message: str) -> None:
-        """Something happened: started, resumed, skipped, warning, out-of-memory, diagnosis, stop.
+        """Something happened: started, resumed, advice, skipped, out-of-memory, diagnosis, stop.
 
         A kind that ends in -ing (compiling, validating) lasts, and is shown with its time, until the next report.
         """

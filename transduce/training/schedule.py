@@ -16,7 +16,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     """
     training = recipe.training
     warmup = training.warmup_steps
-    peak = training.learning_rate or (recipe.model.d_model * warmup) ** -0.5
+    peak = peak_rate(recipe)
     if step < warmup:
         return peak * step / warmup
     if training.schedule == "paper":
@@ -25,3 +25,8 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     if training.schedule == "cosine":
         return peak * 0.5 * (1 - math.cos(math.pi * left / max(training.steps - warmup, 1)))
     return peak * min(1.0, left / max(training.steps / 5, 1))
+
+
+def peak_rate(recipe: Recipe) -> float:
+    """That of the end of the warm-up."""
+    return recipe.training.learning_rate or (recipe.model.d_model * recipe.training.warmup_steps) ** -0.5

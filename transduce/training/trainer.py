@@ -72,8 +72,8 @@ class Trainer:
         self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
         self._resume(start_from)
         if training.warmup_steps > training.steps:
-            advice = f"training.warmup_steps is {training.warmup_steps:,}, but training.steps {training.steps:,}: the "
-            self.messages.append(("warning", f"{advice}learning rate never reaches its peak; lower warmup_steps"))
+            long = f"training.warmup_steps is {training.warmup_steps:,}, but training.steps {training.steps:,}"
+            self.messages.append(("advice", f"{long}: the learning rate never reaches its peak; lower warmup_steps"))
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
         whole = training.optimiser != "muon" and not training.recompute  # else Python has a part in a step
