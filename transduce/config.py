@@ -247,7 +247,9 @@ class TrainingConfig:
             _refuse_unless(0 <= value < 1, f"training.{name} is {value}; a decay lies in [0, 1)")
         for name in ("eps", "learning_rate"):
             value = getattr(self, name)
-            _refuse_unless(value is None or value > 0, f"training.{name} is {value}; it must be positive")
+            fine = value is None or 0 < value < float("inf")
+            _refuse_unless(fine, f"training.{name} is {value}; it must be positive and finite")
+        _refuse_unless(0 <= self.seed < 2**63, f"training.seed is {self.seed}; expected 0 to 2^63 - 1")
         _refuse_unless(
             1 <= self.average_checkpoints <= self.keep_checkpoints,
             f"training.average_checkpoints is {self.average_checkpoints} and training.keep_checkpoints "
