@@ -277,6 +277,9 @@ def test_a_run_stands_for_its_best_bundle(save, tmp_path):
     save("run/last")
     assert find_bundle(tmp_path / "run") == best
     assert find_bundle(best) == best
+    (tmp_path / "begun/checkpoints").mkdir(parents=True)
+    with pytest.raises(BundleError, match=r"begun is a run without a bundle; the first comes with a validation"):
+        find_bundle(tmp_path / "begun")
     assert find_bundle(tmp_path / "absent") == tmp_path / "absent"  # which load_bundle then refuses
 
 

@@ -129,7 +129,10 @@ def find_bundle(place: str | Path | None = None, runs: Path = Path("runs")) -> P
     """The bundle at a place (its own folder, or a run's, where the best counts before the last); without a place,
     that of the run that saved one most recently, else the one that came with the package."""
     if place is not None:
-        return _bundle_of(Path(place)) or Path(place)
+        bundle = _bundle_of(Path(place))
+        if bundle is None and (Path(place) / "checkpoints").is_dir():
+            raise BundleError(f"{place} is a run without a bundle; the first comes with a validation: train on")
+        return bundle or Path(place)
     found = [bundle for run in runs.glob("*") if (bundle := _bundle_of(run))]
     if found:
         return max(found, key=lambda bundle: (standing(bundle) / MANIFEST).stat().st_mtime)
