@@ -1,7 +1,9 @@
 """What is fed arrives as it was, and Python does not run far ahead of a GPU."""
 
+import time
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from transduce.model import Tokens, tiled
@@ -21,24 +23,60 @@ def test_a_batch_sent_in_one_piece_is_the_same_batch():
             assert torch.equal(ours, theirs)
 
 
+class Clock:
+    """A stand-in for an event of a GPU on which all is done at once."""
+
+    def __init__(self, *, enable_timing, blocking):
+        assert blocking  # or Python would take a core to wait
+
+    def record(self, stream):
+        self.time = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, later):
+        return 1e3 * (later.time - self.time) if hasattr(later, "time") else 0.0
+
+
+def on_a_gpu(monkeypatch, event):
+    monkeypatch.setattr(torch.cuda, "Event", event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    return Feed(None, SimpleNamespace(device=torch.device("cuda")), 1, first_step=1)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_waiting_for_data_counts_where_the_gpu_stands_still(busy, monkeypatch):
+    class Busy(Clock):
+        def elapsed_time(self, later):
+            return 0.0  # there was always a step to do
+
+    monkeypatch.setattr(Feed, "_input", lambda self, step: time.sleep(0.02) or step)
+    inputs, waited = on_a_gpu(monkeypatch, Busy if busy else Clock), 0.0
+    for step in inputs:
+        waited += inputs.waited
+        if step == 12:
+            break
+    inputs.close()
+    assert waited == 0 if busy else 0.1 < waited < 0.3
+
+
 def test_no_more_than_a_few_steps_are_launched_and_not_done(monkeypatch):
     """A signal is heeded between steps: with hundreds of them on their way to a GPU it would come seconds late."""
     done, launched = [], []
 
-    class Event:
-        def __init__(self, *, blocking):
-            assert blocking  # or Python would take a core to wait
-
+    class Event(Clock):
         def record(self, stream):
             self.step = len(launched)
 
         def synchronize(self):
             done.append(self.step)
 
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(Feed, "_input", lambda self, step: step)
-    inputs = Feed(None, SimpleNamespace(device=torch.device("cuda")), 1, first_step=1)
+    inputs = on_a_gpu(monkeypatch, Event)
     for step in inputs:
         assert len(launched) - len(done) <= feed.AHEAD
         launched.append(step)

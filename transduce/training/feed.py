@@ -1,7 +1,7 @@
 """Batches ahead of time: a thread packs the next steps and sends them to the device while this one is computed.
 
 On a GPU Python only launches steps. It may be a few steps ahead, so that the GPU never waits, but no more: a signal is
-heeded when those under way are done, and who waits here for long has a GPU that waits too.
+heeded when those under way are done.
 """
 
 from __future__ import annotations
@@ -44,22 +44,35 @@ class Feed:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(first_step,), daemon=True, name="feed")
         self._thread.start()
-        self.waited = 0.0  # seconds, for the data of the last step
+        self.waited = 0.0  # seconds that a step stood still for its data: the last one, on a GPU the last that is done
 
     def __iter__(self) -> Iterator[StepInput]:
-        under_way = deque[torch.cuda.Event]()
+        cuda = self._world.device.type == "cuda"
+        under_way = deque[tuple[float, torch.cuda.Event, torch.cuda.Event]]()  # seconds for data, and the step's ends
+        stood_still = 0.0
         while True:
             start = time.perf_counter()
             item = self._queue.get()
-            self.waited = time.perf_counter() - start
+            waited = time.perf_counter() - start
             if isinstance(item, BaseException):
                 raise item
+            self.waited = stood_still if cuda else waited
+            begin = self._mark() if cuda else None
             yield item
-            if self._world.device.type == "cuda":
-                under_way.append(torch.cuda.Event(blocking=True))
-                under_way[-1].record(torch.cuda.current_stream(self._world.device))
+            if begin:
+                under_way.append((waited, begin, self._mark()))
                 if len(under_way) > AHEAD:
-                    under_way.popleft().synchronize()
+                    _, _, end = under_way.popleft()
+                    end.synchronize()
+                    # While Python waited, the GPU may have had work: it stood still from the end of one step on.
+                    waited, begin, _ = under_way[0]
+                    stood_still = min(waited, end.elapsed_time(begin) / 1e3) if begin.query() else 0.0
+
+    def _mark(self) -> torch.cuda.Event:
+        """An event that the GPU comes to after all that was launched so far."""
+        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event.record(torch.cuda.current_stream(self._world.device))
+        return event
 
     def close(self) -> None:
         """End the thread."""
