@@ -1,5 +1,6 @@
 """On CUDA: replayed graphs find what the CPU finds, with every option and every model, alone as in a batch."""
 
+import gc
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -126,6 +127,26 @@ def test_a_model_that_learns_between_searches_is_searched_as_it_is():
         model.load_state_dict(build(seed).state_dict())
         expected = ids(TorchEngine(build(seed)).search(sources, config))
         assert [ids(engine.search(sources, config)) for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.parametrize("room", [100, 280, 290, 300, 320])
+def test_a_search_for_which_memory_is_short_finds_the_same(room):
+    """256 places keep 268 MiB of keys and values: in some rooms they cannot be made, in others not recorded."""
+    model, config = build(d_model=256, d_ff=256, d_k=64, d_v=64), SearchConfig(max_extra=10)
+    sources = some_sources(256, longest=20)
+    expected = ids(TorchEngine(model).search(sources, config))
+    engine = TorchEngine(model.cuda(), device="cuda")
+    engine.search(sources[:1], config)  # libraries and kernels take room of their own
+    engine._slots.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    (_, total), used = torch.cuda.mem_get_info(), torch.cuda.memory_reserved()
+    torch.cuda.set_per_process_memory_fraction((used + room * 2**20) / total)
+    try:
+        assert [ids(engine.search(sources, config)) for _ in range(3)] == [expected] * 3
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert room > 268 or max(B for _, B, _, _ in engine._slots) < 256
 
 
 @pytest.fixture(scope="module")
