@@ -328,6 +328,19 @@ def test_the_command_line_says_what_it_made(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_store_is_used_where_its_text_is_not(recipe, tmp_path):
+    before = prepare(recipe, tmp_path, tmp_path / "x.store")
+    elsewhere = tmp_path / "another machine"
+    (tmp_path / "x.store").rename(elsewhere.mkdir() or elsewhere / "x.store")
+    assert prepare(recipe, elsewhere, elsewhere / "x.store", replace=False).fingerprint == before.fingerprint
+    other = changed(recipe, max_tokens=99)
+    with pytest.raises(DataError, match=r"made with other settings or text \(data\.max_tokens\)"):
+        prepare(other, elsewhere, elsewhere / "x.store", replace=False)
+    misspelt = changed(recipe, corpora=(replace(recipe.data.corpora[0], source=("mews.en",)), recipe.data.corpora[1]))
+    with pytest.raises(DataError, match=r"mews\.en does not exist"):
+        prepare(misspelt, elsewhere, elsewhere / "x.store", replace=False)
+
+
 def test_mistakes_get_one_line(recipe, tmp_path):
     out = tmp_path / "x.store"
     with pytest.raises(ConfigError, match=r"data\.corpora is empty"):

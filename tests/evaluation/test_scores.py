@@ -52,14 +52,19 @@ def test_what_is_not_parallel_is_refused():
 
 def test_files_are_translated_and_scored(tmp_path, capsys):
     translator = SimpleNamespace(
-        recipe=Recipe(), translate=lambda texts: [SimpleNamespace(text=text.upper()) for text in texts]
+        recipe=Recipe(),
+        translate=lambda texts: [
+            SimpleNamespace(text=text.upper(), notices=["cut"] * ("all" in text)) for text in texts
+        ],
     )
     (tmp_path / "a.en").write_text("it is a small house\nthat is\u2028all we know\n")
     (tmp_path / "a.de").write_text("IT IS A SMALL HOUSE\nTHAT IS\u2028ALL WE KNOW\n")
     scores = score_files(translator, tmp_path / "a.en", tmp_path / "a.de")
     assert scores.bleu.value == pytest.approx(100)
     print_scores(scores, as_json=True)
-    assert json.loads(capsys.readouterr().out)["bleu"] == {
+    captured = capsys.readouterr()
+    assert captured.err == "transduce: 1 of 2 lines were split or cut; transduce translate says which\n"
+    assert json.loads(captured.out)["bleu"] == {
         "name": "BLEU",
         "value": scores.bleu.value,
         "signature": scores.bleu.signature,

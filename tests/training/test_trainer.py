@@ -21,7 +21,7 @@ from transduce.errors import CheckpointError, ConfigError, DataError
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
 from transduce.training.judge import Judge
-from transduce.training.memory import _estimate, fitting_micro_batches, too_few
+from transduce.training.memory import _estimate, _machine_memory, fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
 from transduce.training.run import held
@@ -289,6 +289,13 @@ def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
     with pytest.raises(ConfigError, match=line):
         train_from_recipe(str(made[0]), large, run=tmp_path / "run", store=tmp_path / "none.store")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_container_has_the_memory_that_it_may_take(tmp_path):
+    whole, limit = _machine_memory(tmp_path / "none"), tmp_path / "memory.max"
+    for said, expected in (("max\n", whole), ("1048576\n", 2**20), (f"{10**18}\n", whole)):
+        limit.write_text(said)
+        assert _machine_memory(limit) == expected
 
 
 def test_shards_are_what_a_rank_needs_memory_for(made, monkeypatch):

@@ -1,7 +1,8 @@
 """What a store is made from: the settings that shape it and the content of every file, as one fingerprint.
 
 A file is read and hashed only when its size or time of change differs from what the last store noted: a copy or a
-`touch` changes nothing, other text does. (Other text in a file whose size and time are both as before is not seen.)
+`touch` changes nothing, other text does. (Other text in a file whose size and time are both as before is not seen.) A
+file that is gone is as the store has it: who moves a store need not bring the text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,10 @@ def read_inputs(
     sections = {}
     for section, corpora in zip(SECTIONS, (data.corpora, data.validation, data.test), strict=True):
         files = [[path for group in corpus_files(corpus, base) for path in group] for corpus in corpora]
-        names = _names(corpora, files)
+        before = (known or {}).get("sections", {}).get(section, {})
         sections[section] = {
-            name: [_stamp(path, stamps) for path in paths] for name, paths in zip(names, files, strict=True)
+            name: [_stamp(path, stamps, old) for path, old in zip_longest(paths, before.get(name, ())[: len(paths)])]
+            for name, paths in zip(_names(corpora, files), files, strict=True)
         }
     settings = {name: value for name, value in asdict(data).items() if name not in _NOT_STORED}
     if tokenizers:
@@ -92,7 +95,7 @@ def _names(corpora: Sequence[CorpusConfig], files: Sequence[Sequence[Path]]) -> 
     return names
 
 
-def _stamp(path: Path, stamps: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _stamp(path: Path, stamps: Mapping[str, Mapping[str, Any]], old: Mapping[str, Any] | None) -> Mapping[str, Any]:
     name = str(path.resolve())
     try:
         status = path.stat()
@@ -101,6 +104,8 @@ def _stamp(path: Path, stamps: Mapping[str, Mapping[str, Any]]) -> Mapping[str, 
             return known
         return {"path": name, "bytes": status.st_size, "modified": status.st_mtime_ns, "sha256": sha256(path)}
     except FileNotFoundError:
+        if old and Path(old["path"]).name == path.name:
+            return old
         raise DataError(f"{path} does not exist; expected a file of text") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None

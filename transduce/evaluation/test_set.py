@@ -8,9 +8,12 @@ from itertools import chain
 from pathlib import Path
 
 from transduce.data.lines import read_lines
+from transduce.data.parallel import progress
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.evaluation.scores import Scores, score
+
+AT_ONCE = 256  # lines between two steps of the bar
 
 
 def score_files(translator: Translator, source: Path, reference: Path, *, ter: bool = False) -> Scores:
@@ -24,7 +27,15 @@ def score_files(translator: Translator, source: Path, reference: Path, *, ter: b
         raise DataError(
             f"{source} has {len(sources):,} lines but {reference} has {len(references):,}; they must be parallel"
         )
-    return score([translation.text for translation in translator.translate(sources)], references, ter=ter)
+    found = []
+    with progress("translating", len(sources)) as advance:
+        for start in range(0, len(sources), AT_ONCE):
+            found += translator.translate(sources[start : start + AT_ONCE])
+            advance(len(found) - start)
+    if short := sum(bool(translation.notices) for translation in found):
+        said = f"{short:,} of {len(sources):,} lines were split or cut; transduce translate says which"
+        print(f"transduce: {said}", file=sys.stderr)
+    return score([translation.text for translation in found], references, ter=ter)
 
 
 def print_scores(scores: Scores, *, as_json: bool) -> None:

@@ -83,9 +83,7 @@ class Judge:
         if training.goal and result.value(training.goal[0]) >= _signed(*training.goal):
             return Ending(True, f"reached {training.until} at step {standing.step:,}")
         if training.patience and standing.stale >= training.patience:
-            return Ending(
-                True, f"no better score in {standing.stale} validations; the best was at step {standing.best_step:,}"
-            )
+            return Ending(True, f"no better score since step {standing.best_step:,}: patience ended")
         return None
 
     def averaged(self) -> list[Path]:

@@ -34,7 +34,7 @@ def too_few(run: Path, world: World, parts: int) -> Path:
 def _estimate(recipe: Recipe, world: World) -> int:
     """Micro-batches whose memory, by estimate, the device has free. On a CPU, where that varies, it has all of it."""
     cuda, parts = world.device.type == "cuda", 1
-    free = torch.cuda.mem_get_info()[0] if cuda else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = torch.cuda.mem_get_info()[0] if cuda else _machine_memory()
     tokens, shards = recipe.training.tokens_per_step, world.size if recipe.training.sharding == "fsdp" else 1
     width = 2 if cuda else 4  # bytes of a number that is not a weight: bf16 or float32
     while (needed := training_memory(recipe.model, tokens // (parts * world.size), width, shards)) > 0.8 * free:
@@ -45,6 +45,13 @@ def _estimate(recipe: Recipe, world: World) -> int:
             )
         parts *= 2
     return parts
+
+
+def _machine_memory(container: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Bytes of the machine, or what its container may take of them."""
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = container.read_text().strip() if container.is_file() else "max"
+    return whole if allowed == "max" else min(whole, int(allowed))
 
 
 def recompute(model: Transformer) -> None:
