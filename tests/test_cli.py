@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,12 @@ def test_shell_completion_is_printed(shell, capsys):
         (["fly"], "'fly' is not a command; expected one of describe, data, "),
         (["--tyro-print-completion", "tcsh"], "no completion script for 'tcsh'; expected one of bash, zsh, fish"),
         (["--tyro-print-completion"], "no completion script for ''"),
+        (["--tyro-write-completion", "x"], "--tyro-write-completion"),
+        (
+            ["train", "r.toml", "--steps", "5"],
+            "--steps is not an option of transduce train; a setting is written ",
+        ),
+        (["prepare", "r.toml", "--max-tokens", "5"], "a setting is written data.max_tokens=value"),
         (["data", "get", "phrases", "--out", f"{__file__}/x"], "Not a directory"),
     ],
 )
@@ -97,6 +104,15 @@ def test_settings_may_stand_between_options(capsys):
     together = ["describe", "base", "model.h=4", "model.N=1", "--batch-tokens=100", "--batch-sentences=3"]
     assert run(together) == 0
     assert capsys.readouterr().out == said
+
+
+def test_the_value_of_an_option_is_no_setting(monkeypatch):
+    seen = []
+    monkeypatch.setattr(command, "train_from_recipe", lambda *given, **named: seen.append((given, named)) or Standing())
+    assert run(["train", "--run", "training.steps=5", "base", "--store=data.v=2", "training.steps=7"]) == 0
+    ((given, named),) = seen
+    assert given == ("base", ("training.steps=7",))
+    assert (named["run"], named["store"]) == (Path("training.steps=5"), Path("data.v=2"))
 
 
 @pytest.mark.parametrize(("signal", "status"), [("", 0), ("SIGTERM", 143), ("SIGINT", 130)])

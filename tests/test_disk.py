@@ -32,6 +32,15 @@ def test_a_file_is_forced_to_the_disk_with_all_that_was_written(tmp_path, events
     assert events == [((tmp_path / "x").stat().st_ino, 4)]
 
 
+def test_what_a_link_leads_to_is_written(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    (tmp_path / "there").write_bytes(b"old")
+    with whole_file(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there").read_bytes() == b"new"
+
+
 def test_a_folder_is_forced_to_the_disk(tmp_path, events):
     sync_folder(tmp_path)
     assert [inode for inode, _ in events] == [tmp_path.stat().st_ino]

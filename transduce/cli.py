@@ -401,8 +401,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+def _is_setting(pair: tuple[str, str]) -> bool:
+    """Whether an argument is a setting, and not the value of the option before it: every option here has one."""
+    before, argument = pair
+    return bool(SETTING.match(argument)) and not re.fullmatch("--[^=]+", before)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit status. Settings may stand anywhere: the parser wants them together."""
     if arguments and arguments[0] in ("describe", "prepare", "train"):
-        arguments = sorted(arguments, key=lambda argument: bool(SETTING.match(argument)))
+        arguments = [each for _, each in sorted(zip(["", *arguments], arguments, strict=False), key=_is_setting)]
     return program.run(COMMANDS, arguments)

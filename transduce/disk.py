@@ -27,7 +27,7 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write that gets its name when all of it is on disk. What a killed process left is written over."""
-    if path.exists() and not path.is_file():  # a device or a pipe, which stays what it is
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # a link, device or pipe, which stays what it is
         with path.open("wb") as file:
             yield file
         return

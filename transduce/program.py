@@ -11,10 +11,12 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 import tyro
 
+from transduce.config import Recipe
 from transduce.errors import InputError, TransduceError
 
 Commands: TypeAlias = Mapping[str, Callable[..., None]]
@@ -118,7 +120,7 @@ def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
     except SystemExit as stop:
         if stop.code == 2:
             text = complaint.getvalue()
-            line = _unknown_option(commands, arguments) if "Unrecognized" in text else ""
+            line = _unknown_option(commands, arguments) if "Unrecognized" in text and arguments[0] in commands else ""
             raise TransduceError(line or _one_line(text)) from None
         raise
 
@@ -126,11 +128,14 @@ def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
 def _unknown_option(commands: Commands, arguments: Sequence[str]) -> str:
     """Names the option that the command does not have, and those that it has."""
     command, *others = arguments
-    parameters = inspect.signature(commands[command]).parameters.values()
-    known = [item.name.replace("_", "-") for item in parameters if item.kind is item.KEYWORD_ONLY]
+    parameters = inspect.signature(commands[command]).parameters
+    known = [item.name.replace("_", "-") for item in parameters.values() if item.kind is item.KEYWORD_ONLY]
+    sections = asdict(Recipe()).items() if "overrides" in parameters else ()
+    settings = {name.replace("_", "-"): f"{section}.{name}" for section, names in sections for name in names}
     for option in (other[2:].partition("=")[0].replace("_", "-") for other in others if other.startswith("--")):
         if option.removeprefix("no-") not in known:
-            hint = f"a setting is written {option}=value" if "." in option else _hint(option, known, "--")
+            setting = settings.get(option, option if "." in option else None)
+            hint = f"a setting is written {setting}=value" if setting else _hint(option, known, "--")
             return f"--{option} is not an option of transduce {command}; {hint}"
     return ""
 

@@ -375,6 +375,9 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch)
     monkeypatch.setattr(slots.Slots, "_steps", short_of_memory)
     found = list(slots.search(model, jobs, config, {}))
     assert list(dict.fromkeys(sizes)) == [8, 4, 2]
+    sizes.clear()
+    assert len(list(slots.search(model, jobs, config, {}))) == len(jobs)
+    assert set(sizes) == {2}  # which had found room
     assert len(found) == len(jobs)  # nothing twice
     assert {number: [one.ids for one in each] for number, each in found} == {
         number: [one.ids for one in each] for number, each in expected.items()

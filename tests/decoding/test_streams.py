@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import random
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,18 @@ def test_lines_end_at_newlines_alone():
     blocks = ["a\u2028b\x0cc", "\rd\ne"]
     lines = [line.decode() for chunk in arriving(map(str.encode, blocks)) for line in chunk]
     assert lines == ["a\u2028b\x0cc\rd", "e"]
+    text, chance = b"one\n\ntwo two two\nthree\n\n\nfour", random.Random(1)
+    for _ in range(50):
+        cuts = sorted(chance.choices(range(len(text)), k=8))
+        parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        assert [line for chunk in arriving(parts) for line in chunk] == text.split(b"\n")
+
+
+def test_a_long_line_takes_time_by_its_length():
+    start = time.process_time()
+    ((line,),) = arriving([b"x" * 2**16] * 2**9)
+    assert len(line) == 2**25
+    assert time.process_time() - start < 3  # and not a sum over all that was read so far, for each block
 
 
 def test_details_come_as_one_json_object_a_line(translate):

@@ -54,7 +54,7 @@ def test_files_are_translated_and_scored(tmp_path, capsys):
     translator = SimpleNamespace(
         recipe=Recipe(),
         translate=lambda texts: [
-            SimpleNamespace(text=text.upper(), notices=["cut"] * ("all" in text)) for text in texts
+            SimpleNamespace(text=text.upper(), notices=["cut"] * ("know" in text)) for text in texts
         ],
     )
     (tmp_path / "a.en").write_text("it is a small house\nthat is\u2028all we know\n")

@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import time
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -117,6 +118,16 @@ def test_a_stopped_run_has_told_every_step(made, tmp_path, monkeypatch):
     assert records.last["event"] == "stop"
 
 
+def test_a_validation_is_no_time_of_steps(made, tmp_path, monkeypatch):
+    score = Judge.score
+    monkeypatch.setattr(Judge, "score", lambda self, weights: time.sleep(2) or score(self, weights))
+    recipe = change(made[1], report_every=5, validate_every=6, save_every=6, steps=12)
+    train(recipe, made[2], tmp_path / "run", ALONE)
+    records = read_metrics(tmp_path / "run").of("step")
+    assert [record["step"] for record in records] == [5, 6, 10, 12]
+    assert max(record["step_seconds"] for record in records) < 2
+
+
 def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_path, capsys):
     before = (whole / "metrics.jsonl").read_bytes()
     train(made[1], made[2], whole, ALONE)
@@ -204,10 +215,16 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
 
 
 @pytest.mark.parametrize(
-    "override", ["model.d_ff=128", "model.vocab_size=600", "model.r=3", "data.tokenizer.vocab_size=600"]
+    ("override", "name", "value"),
+    [
+        ("model.d_ff=128", "model.d_ff", 128),
+        ("model.vocab_size=600", "model.vocab_size", 600),
+        ("model.r=3", "model.r", 3),
+        ("data.tokenizer.vocab_size=600", "data.tokenizer.vocab_size", 600),
+        ("data.tokenizer={vocab_size=600}", "data.tokenizer.vocab_size", 600),
+    ],
 )
-def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override):
-    name, _, value = override.partition("=")
+def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override, name, value):
     with pytest.raises(ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-"):
         train_from_recipe(str(made[0]), [*SMALL, override], run=tmp_path / "run", start_from=whole)
     assert not (tmp_path / "run").exists()

@@ -58,7 +58,8 @@ def blocks(path: Path) -> Iterator[bytes]:
             start = file.peek(16)  # a pipe cannot go back
             by_content = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
             new = _DECOMPRESSORS.get(path.suffix, _DECOMPRESSORS.get(by_content))
-            for block in _gathered(_unpacked(file, new)) if new else iter(lambda: file.read1(BLOCK), b""):
+            read = file.read if path.is_file() else file.read1  # a pipe's writer may wait for an answer
+            for block in _gathered(_unpacked(file, new)) if new else iter(lambda: read(BLOCK), b""):
                 yield block
                 lines += block.count(b"\n")
     except EOFError:

@@ -77,10 +77,9 @@ def _pick(
     summed = tl.load(sums + row * count + block, mask=block < count, other=0.0)
     # The end is not sayable, nor is <unk> where it is forbidden, but both have their probability; padding has none.
     end = tl.load(mine).to(tl.float32)
-    unk = tl.load(mine + 1).to(tl.float32) if FORBID_UNK else end
+    unk = tl.load(mine + 1).to(tl.float32) if FORBID_UNK else NEVER
     top = tl.maximum(tl.max(best_of, 0), tl.maximum(end, unk))
-    total = tl.sum(summed * tl.exp(best_of - top), 0) + tl.exp(end - top)
-    log_total = tl.log(total + tl.exp(unk - top) if FORBID_UNK else total)
+    log_total = tl.log(tl.sum(summed * tl.exp(best_of - top), 0) + tl.exp(end - top) + tl.exp(unk - top))
 
     keys = tl.where(block < count, _key(best_of, block), LOWEST)
     picked = tl.full((C,), LOWEST, tl.int64)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, groupby
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -37,6 +38,8 @@ KEPT = 8  # shapes whose graphs are kept
 READ = 128  # sources at once: the GPU begins while Python prepares the next
 STEPS = 2  # between two looks at which sentences are done
 _RECORDING = threading.Lock()  # one graph at a time, says torch
+# Where memory was short: how many places of a shape have found room.
+_FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = WeakKeyDictionary()
 
 
 class Slots:
@@ -212,11 +215,10 @@ def search(
     ):
         some = list(group)
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
-        most = max(1, ROOM // max(config.width * W, S))
-        short = True
-        while short:
-            key = (config, B := min(1 << (len(some) - 1).bit_length(), most), S, W)
-            others, done, short = len(kept) - (key in kept), set[int](), False
+        fitted, whole = _FITTED.setdefault(model, {}), max(1, ROOM // max(config.width * W, S))
+        while some:
+            key = (config, B := min(1 << (len(some) - 1).bit_length(), fitted.get((config, S, W), whole)), S, W)
+            others, done = len(kept) - (key in kept), set[int]()
             try:
                 for number, hypotheses in _places(model, key, kept).search(some, token_scores):
                     yield number, hypotheses
@@ -224,12 +226,14 @@ def search(
             except torch.OutOfMemoryError:
                 if not others and B == 1:
                     raise
-                short = True  # the error's frames hold what was made so far: out of here
-            if short:  # without searches of other shapes there may be room; else with fewer places
-                kept.clear()
-                torch.cuda.empty_cache()
-                most = B if others else B // 2
-                some = [job for job in some if job.number not in done]
+            else:
+                break
+            # Here the error's frames are gone, with all that they held.
+            kept.clear()
+            torch.cuda.empty_cache()
+            if not others:  # without searches of other shapes there might have been room; else with fewer places
+                fitted[config, S, W] = B // 2
+            some = [job for job in some if job.number not in done]
 
 
 def _places(model: Transformer, key: tuple[SearchConfig, int, int, int], kept: dict[tuple[Any, ...], Slots]) -> Slots:

@@ -51,23 +51,26 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
     with _created(target) as out, _progress(source, target) as advance:
         number = 0
         for lines in arriving(_blocks(source)):
-            rows: list[list[str]] = []
+            rows, mistake = list[list[str]](), None
             try:
                 for line in lines:
                     rows.append(read_row(line, source, number + len(rows) + 1, form))
-            finally:  # what stands before a line that cannot be read is translated all the same
-                texts = [row[form.place(row)] for row in rows]
-                translations = translator.translate(
-                    texts, alignments=form.alignments, confidences=form.json, prefix=form.prefix
-                )
-                for row, translation in zip(rows, translations, strict=True):
-                    number += 1
-                    for notice in translation.notices:
-                        print(f"transduce: line {number}: {notice}", file=sys.stderr)
-                    advance(len("\t".join(row).encode(errors="replace")) + 1)
-                    out.write(_written(row, translation, form).encode(errors="replace") + b"\n")
-                if target is None:
-                    out.flush()
+            except InputError as error:  # what stands before a line that cannot be read is translated all the same
+                mistake = error
+            texts = [row[form.place(row)] for row in rows]
+            translations = translator.translate(
+                texts, alignments=form.alignments, confidences=form.json, prefix=form.prefix
+            )
+            for row, translation in zip(rows, translations, strict=True):
+                number += 1
+                for notice in translation.notices:
+                    print(f"transduce: line {number}: {notice}", file=sys.stderr)
+                advance(len("\t".join(row).encode(errors="replace")) + 1)
+                out.write(_written(row, translation, form).encode(errors="replace") + b"\n")
+            if target is None:
+                out.flush()
+            if mistake:
+                raise mistake
 
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
@@ -88,14 +91,17 @@ def _written(row: list[str], translation: Translation, form: Format) -> str:
 
 def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Lines, which end at the byte \\n alone: few at first, then many, but none waits for one that is not there yet."""
-    size, rest = FIRST_CHUNK, b""
+    size, begun = FIRST_CHUNK, list[bytes]()  # parts of a line that has not ended
     for block in blocks:
-        *lines, rest = (rest + block).split(b"\n")
-        there = iter(lines)
+        end, *lines = block.split(b"\n")
+        begun.append(end)
+        if not lines:
+            continue
+        there, begun = iter([b"".join(begun), *lines[:-1]]), [lines[-1]]
         while chunk := list(islice(there, size)):
             yield chunk
             size = min(2 * size, LAST_CHUNK)
-    if rest:
+    if rest := b"".join(begun):
         yield [rest]
 
 

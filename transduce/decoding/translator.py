@@ -200,7 +200,7 @@ class Translator:
         self, work: _Work, candidates: Iterator[tuple[int, list[Candidate]]], alignments: bool, confidences: bool
     ) -> Translation:
         """Join the pieces of a text, taking the candidates of those that were searched, with limits on their length."""
-        sentences, written, notices = [], [], work.document.notices
+        sentences, written, notices = [], [], [*work.document.notices]
         for piece, kept in zip(work.document.pieces, work.protected, strict=True):
             if kept:
                 limit, mine = next(candidates)

@@ -126,10 +126,13 @@ class ReluNetwork(torch.autograd.Function):
 
 def _stacked(weights: Sequence[Tensor]) -> Tensor:
     """Weights (d_i, d_in) one below the other. Nothing is copied where they lie so already."""
+    if len(weights) == 1:
+        return weights[0]
     first, rows = weights[0], sum(weight.size(0) for weight in weights)
     for before, after in itertools.pairwise(weights):
+        whole = before.is_contiguous() and after.is_contiguous()
         same = before.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
-        if not same or before.storage_offset() + before.numel() != after.storage_offset():
+        if not (whole and same) or before.storage_offset() + before.numel() != after.storage_offset():
             return torch.cat(list(weights))
     return first.as_strided((rows, first.size(1)), (first.size(1), 1))
 

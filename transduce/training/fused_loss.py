@@ -80,7 +80,7 @@ class ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
         V = weight.size(0)
-        flat = x.flatten(0, -2)
+        flat = x.flatten(0, -2).contiguous()
         logits = F.linear(flat, weight)
         losses = torch.empty(2, flat.size(0), device=x.device, dtype=torch.float32)
         _loss_and_gradient[(flat.size(0),)](

@@ -22,11 +22,6 @@ class Interval:
         self._source_tokens, self._waited = 0, 0.0
         self._start = time.perf_counter()
 
-    @property
-    def steps(self) -> int:
-        """How many there are."""
-        return len(self._results)
-
     def add(self, result: StepResult, source_tokens: int, waited: float) -> None:
         """One step more, and how long its data was waited for."""
         self._results.append(result)
@@ -39,7 +34,9 @@ class Interval:
             self._start = time.perf_counter()
 
     def write(self, step: int) -> list[bool]:
-        """One report of all results so far; which of them were skipped."""
+        """One report of all results so far, if there are any; which of them were skipped."""
+        if not self._results:
+            return []
         norms = torch.stack([result.gradient_norm for result in self._results]).float().cpu()
         sums = torch.stack([result.sums for result in self._results]).double().cpu()
         skipped = [not math.isfinite(norm) for norm in norms.tolist()]

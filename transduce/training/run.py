@@ -63,11 +63,12 @@ def adopt(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Reci
     tokenizer = replace(bundle.recipe.data.tokenizer, joint=joint, sampling=own.sampling, variants=own.variants)
     adopted = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
     changed = differences(recipe, adopted)
-    for name in (override.partition("=")[0] for override in overrides):
-        if name in changed:
+    given = [override.partition("=")[0] for override in overrides]  # a setting, or a section of them
+    for name, (ours, theirs) in changed.items():
+        if any(name == each or name.startswith(f"{each}.") for each in given):
             raise ConfigError(
-                f"{name} is {changed[name][0]}, but {changed[name][1]} in {bundle.path}, whose model and tokenizer "
-                "fine-tuning keeps; leave it out"
+                f"{name} is {ours}, but {theirs} in {bundle.path}, whose model and tokenizer fine-tuning keeps; "
+                "leave it out"
             )
     return adopted
 

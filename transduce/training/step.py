@@ -3,7 +3,6 @@ accumulation, packing and uneven ranks give exactly the gradient of one big batc
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transduce.config import Recipe
+from transduce.data.batches import up_to
 from transduce.model import Tokens, Transformer
 from transduce.training.loss import projected_loss
 from transduce.training.optimiser import set_learning_rate
@@ -55,10 +55,10 @@ class _Rounded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
-        starts = list(itertools.accumulate((-(-weight.numel() // 8) * 8 for weight in weights), initial=0))
         # One after the other, so that weights which are multiplied together are one matrix already.
-        memory = weights[0].new_empty(starts[-1], dtype=torch.bfloat16)
-        copies = [memory[at:][: weight.numel()].view_as(weight) for at, weight in zip(starts, weights, strict=False)]
+        sizes = [up_to(weight.numel(), 8) for weight in weights]
+        parts = weights[0].new_empty(sum(sizes), dtype=torch.bfloat16).split(sizes)
+        copies = [part[: weight.numel()].view_as(weight) for part, weight in zip(parts, weights, strict=True)]
         torch._foreach_copy_(copies, list(weights))
         return tuple(copies)
 

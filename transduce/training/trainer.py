@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -100,7 +101,8 @@ class Trainer:
                     mark_finished(self.run, self.recipe, ending.message)
             else:
                 progress.event(standing.step, "stop", ending.message)
-                if self.world.size == 1:  # ranks that leave with a status of their own, torchrun would start again
+                # torchrun starts again who leaves with a status, were it a single rank.
+                if self.world.size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
                     standing.stopped_by = signals.seen[0]
         return standing
 
@@ -118,7 +120,7 @@ class Trainer:
                     result = self._step(item.micro_batches, item.target_tokens, item.step)
                     standing.step = item.step
                     interval.add(result, item.source_tokens, feed.waited)
-                    if self._due(training.report_every):
+                    if any(map(self._due, (training.report_every, training.validate_every, training.save_every))):
                         self._note_skips(interval.write(standing.step), progress)
                     ending, settled = self._settle(judge, saver, interval), standing.step
                     if ending or standing.step >= training.steps:
@@ -138,8 +140,8 @@ class Trainer:
         ending = self._stopped(judge.signals) or judged
         scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
         if ending or scored or self._due(self.recipe.training.save_every):
-            if interval.steps:  # what a checkpoint is the result of, the records have
-                self._note_skips(interval.write(self.standing.step), judge.progress)
+            # What a checkpoint is the result of, the records have: also where a signal ends the run.
+            self._note_skips(interval.write(self.standing.step), judge.progress)
             self._save(judge, saver)
         return ending
 
