@@ -221,7 +221,7 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
         ("model.vocab_size=600", "model.vocab_size", 600),
         ("model.r=3", "model.r", 3),
         ("data.tokenizer.vocab_size=600", "data.tokenizer.vocab_size", 600),
-        ("data.tokenizer={vocab_size=600}", "data.tokenizer.vocab_size", 600),
+        ("model={r=3}", "model.r", 3),
     ],
 )
 def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override, name, value):

@@ -16,7 +16,7 @@ from transduce.bundle import Bundle
 from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.errors import ConfigError
-from transduce.recipe import differences, read_recipe, to_toml
+from transduce.recipe import differences, read_override, read_recipe, to_toml
 
 FINISHED = "finished.json"
 FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
@@ -63,14 +63,19 @@ def adopt(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Reci
     tokenizer = replace(bundle.recipe.data.tokenizer, joint=joint, sampling=own.sampling, variants=own.variants)
     adopted = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
     changed = differences(recipe, adopted)
-    given = [override.partition("=")[0] for override in overrides]  # a setting, or a section of them
-    for name, (ours, theirs) in changed.items():
-        if any(name == each or name.startswith(f"{each}.") for each in given):
-            raise ConfigError(
-                f"{name} is {ours}, but {theirs} in {bundle.path}, whose model and tokenizer fine-tuning keeps; "
-                "leave it out"
-            )
+    for name in (name for override in overrides for name in _names(*read_override(override)) if name in changed):
+        raise ConfigError(
+            f"{name} is {changed[name][0]}, but {changed[name][1]} in {bundle.path}, whose model and tokenizer "
+            "fine-tuning keeps; leave it out"
+        )
     return adopted
+
+
+def _names(name: str, value: Any) -> list[str]:
+    """Those of a setting, or of all in a section of them."""
+    return (
+        [each for key in value for each in _names(f"{name}.{key}", value[key])] if isinstance(value, dict) else [name]
+    )
 
 
 def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
