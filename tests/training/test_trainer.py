@@ -226,7 +226,7 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
 )
 def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override, name, value):
     with pytest.raises(ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-"):
-        train_from_recipe(str(made[0]), [*SMALL, override], run=tmp_path / "run", start_from=whole)
+        train_from_recipe(str(made[0]), [override], run=tmp_path / "run", start_from=whole)
     assert not (tmp_path / "run").exists()
 
 
