@@ -170,7 +170,7 @@ def test_killed_at_any_point_of_a_save_a_checkpoint_is_there(run, monkeypatch, s
         for _ in killed_at_each_point(work, [checkpoint, folder, shutil], stride, first=1 + time_ % stride):
             found = load_newest(run)
             assert_holds(found, found.step)
-            assert all(map(checkpoint._verifies, checkpoints(run)))  # nothing half written, nothing half removed
+            assert all(map(checkpoint.verifies, checkpoints(run)))  # nothing half written, nothing half removed
             steps_found.add(found.step)
             save(run, 4)
             keep_last(run, 2)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe
+from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, TrainingConfig
 from transduce.errors import ConfigError
 from transduce.presets import BASE, BIG, PRESETS
 from transduce.recipe import differences, load_recipe, read_recipe, to_toml, update
@@ -150,3 +150,14 @@ def test_a_recipe_that_is_nowhere_is_refused():
 def test_differences_name_the_settings():
     assert differences(BIG, BASE)["model.d_model"] == (1024, 512)
     assert differences(BASE, BASE) == {}
+
+
+@pytest.mark.parametrize("until", ["bleu=nan", "bleu=500", "loss=nan", "loss=-1", "chrf=0"])
+def test_a_goal_that_no_score_reaches_is_refused(until):
+    with pytest.raises(ConfigError, match=r"training\.until is"):
+        TrainingConfig(until=until)
+
+
+def test_a_goal_needs_sentences_to_score():
+    with pytest.raises(ConfigError, match="nothing would be scored"):
+        TrainingConfig(until="bleu=20", validation_sentences=0)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -86,16 +86,19 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def best_checkpoints(folder: Path, n: int, score: Callable[[dict[str, Any]], float | None]) -> list[Path]:
-    """The n checkpoints whose progress scores highest, best first; one without a score is not among them."""
-    scored = [(score(_load(path, only=[PROGRESS]).progress), path) for path in checkpoints(folder)]
-    known = [(value, path) for value, path in scored if value is not None]
+    """The n checkpoints whose progress scores highest, best first; none that is damaged or has no score."""
+    known = []
+    for path in checkpoints(folder):
+        with suppress(CheckpointError):
+            if (value := score(_load(path, only=[PROGRESS]).progress)) is not None:
+                known.append((value, path))
     return [path for _, path in sorted(known, reverse=True)[:n]]
 
 
 def keep_last(folder: Path, n: int, protect: Collection[int] = ()) -> None:
     """Remove all but the last n checkpoints and the protected steps; never the newest that verifies."""
     newest_first = checkpoints(folder)[::-1]
-    newest_whole = next(filter(_verifies, newest_first), None)
+    newest_whole = next(filter(verifies, newest_first), None)
     for path in reversed(newest_first[n:]):
         if path != newest_whole and step_of(path) not in protect:
             delete_folder(path, CHECKPOINT)
@@ -141,6 +144,11 @@ class BackgroundSaver:
         """Wait for the save under way, if any; where it was written."""
         saving, self._saving = self._saving, None
         return None if saving is None else saving.result()
+
+    def look(self) -> None:
+        """Raise what went wrong, if the save under way has ended."""
+        if self._saving is not None and self._saving.done():
+            self.wait()
 
     def __enter__(self) -> BackgroundSaver:
         return self
@@ -196,7 +204,7 @@ def _save(folder: Path, step: int, tensors: Groups, progress: bytes) -> Path:
     tidy(folder)
     path = folder / f"step-{step:06d}"
     if path.exists():
-        if _verifies(path):
+        if verifies(path):
             return path
         if not has_newer_format(path, CHECKPOINT):
             delete_folder(path, CHECKPOINT)
@@ -211,7 +219,7 @@ def _load(path: Path, damaged: tuple[str, ...] = (), only: Collection[str] | Non
     return Checkpoint(path, progress["step"], progress, groups, damaged)
 
 
-def _verifies(path: Path) -> bool:
+def verifies(path: Path) -> bool:
     try:
         return bool(verify_folder(path, CHECKPOINT))
     except CheckpointError:

@@ -350,7 +350,7 @@ def export(
 ) -> None:
     """Hand a model over to another runtime, compared with ours while it is made.
 
-    Example: transduce export runs/demo --to huggingface demo-marian
+    Example: transduce export runs/demo --to ctranslate2 demo-ctranslate2
 
     Args:
         bundle: A bundle, or the run that made it.

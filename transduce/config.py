@@ -237,7 +237,7 @@ class TrainingConfig:
         _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
         for name in ("micro_batches", "weight_decay", "clip_norm", "validation_sentences", "patience"):
             value = getattr(self, name)
-            _refuse_unless(value >= 0, f"training.{name} is {value}; it must be at least 0")
+            _refuse_unless(0 <= value < float("inf"), f"training.{name} is {value}; it must be at least 0, and finite")
         _refuse_unless(
             self.micro_batches <= 1_024,
             f"training.micro_batches is {self.micro_batches:,}; more than 1,024 parts of a step are surely a mistake",
@@ -255,7 +255,10 @@ class TrainingConfig:
             f"training.average_checkpoints is {self.average_checkpoints} and training.keep_checkpoints "
             f"{self.keep_checkpoints}; only checkpoints that are kept can be averaged",
         )
-        self.goal  # noqa: B018  refuses what cannot be read
+        _refuse_unless(
+            not self.goal or self.goal[0] == "loss" or self.validation_sentences > 0,
+            f"training.until is {self.until!r}, but training.validation_sentences 0: nothing would be scored",
+        )
 
     @property
     def goal(self) -> tuple[str, float] | None:
@@ -265,7 +268,9 @@ class TrainingConfig:
         name, _, value = self.until.partition("=")
         try:
             _refuse_unless(name in ("bleu", "chrf", "loss"), "")
-            return name, float(value)
+            goal = float(value)
+            _refuse_unless(0 < goal <= (float("inf") if name == "loss" else 100), "")
+            return name, goal
         except (ValueError, ConfigError):
             message = f'training.until is {self.until!r}; expected "bleu=25", "chrf=55" or "loss=1.5"'
             raise ConfigError(message) from None
@@ -321,6 +326,7 @@ class SearchConfig:
             self.temperature > 0 or (self.top_k == 0 and self.top_p == 1),
             "search.top_k and search.top_p are for sampling, but search.temperature is 0; set it to 1.0 to sample",
         )
+        _refuse_unless(self.patience > 0, f"search.patience is {self.patience}; it must be positive, such as 1.0")
         _refuse_unless(
             self.temperature > 0 or self.n_best <= min(self.beam_size, self.patience * self.beam_size),
             f"search.n_best is {self.n_best}, but a beam of {self.beam_size} with patience {self.patience} "

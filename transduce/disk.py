@@ -37,5 +37,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             sync(file)
         unfinished.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say where
+        raise
     finally:
         unfinished.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -145,6 +146,18 @@ def test_auto_takes_it_on_a_cpu_and_converts_once(bundle, monkeypatch):
     assert [path.name for path in bundle.path.with_name("demo.ctranslate2").glob("*-int8")]
     monkeypatch.setattr(engines, "convert", lambda *_: pytest.fail("converted again"))
     Translator(bundle, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-1] + bytes([content[-1] ^ 1]), lambda content: content[:-8]]
+)
+def test_a_conversion_that_is_damaged_is_made_anew(bundle, tmp_path, damage):
+    copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
+    model = engines.converted(copy, "float32") / "model.bin"
+    whole = model.read_bytes()
+    model.write_bytes(damage(whole))
+    assert engines.converted(copy, "float32") == model.parent
+    assert model.read_bytes() == whole
 
 
 def test_a_place_that_cannot_be_written_is_replaced_by_the_users_cache(bundle, tmp_path, monkeypatch):

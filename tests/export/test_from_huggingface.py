@@ -35,6 +35,16 @@ def theirs(folder):
         return transformers.MarianTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_are_not_there_are_not_made_up(tmp_path):
+    folder = opus.folder(tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_layers": config["decoder_layers"] + 1}))
+    with pytest.raises(ExportError, match=r"has no weights for model\.decoder\.layers\.\d"):
+        import_model(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("settings", FOLDERS.values(), ids=FOLDERS)
 def test_import_and_export_and_import_is_exact(settings, tmp_path):
     folder = opus.folder(tmp_path / "folder", **settings)

@@ -12,7 +12,7 @@ from transduce.checkpoint import load_newest
 from transduce.data.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.recipe import load_recipe
-from transduce.training.run import is_finished
+from transduce.training.run import finished
 
 SETTINGS = [*SMALL, "training.save_every=3"]
 
@@ -40,7 +40,7 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
     killed = runs = 0
     while killed < kills:
         run, before, starts = tmp_path / f"run-{runs}", 0, 0
-        while not is_finished(run, settings):
+        while not finished(run, settings):
             starts += 1
             (process,) = start([*command, str(run)], tmp_path / "log")
             process.join(random.uniform(0, seconds * (0.5 + starts / 10)))  # ends, however busy the machine gets

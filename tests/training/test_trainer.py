@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -25,7 +26,7 @@ from transduce.training.judge import Judge
 from transduce.training.memory import _estimate, _machine_memory, fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
-from transduce.training.run import held
+from transduce.training.run import FINISHED, finished, held
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer, train
 from transduce.training.validate import Validation
@@ -126,6 +127,52 @@ def test_a_validation_is_no_time_of_steps(made, tmp_path, monkeypatch):
     records = read_metrics(tmp_path / "run").of("step")
     assert [record["step"] for record in records] == [5, 6, 10, 12]
     assert max(record["step_seconds"] for record in records) < 2
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_a_damaged_checkpoint_is_left_out_of_the_average(made, tmp_path, capsys, which):
+    recipe = change(made[1], average=which, average_checkpoints=3, save_every=2, validate_every=2, steps=8)
+    recipe = change(recipe, validation_sentences=0)
+    train(recipe, made[2], tmp_path / "run", ALONE)
+    damaged = tmp_path / "run/checkpoints/step-000006"
+    file = damaged / ("model.safetensors" if which == "last" else "progress.json")
+    file.write_bytes(file.read_bytes()[:-1])
+    train(change(recipe, steps=10), made[2], tmp_path / "run", ALONE)
+    assert finished(tmp_path / "run", change(recipe, steps=10)) == "10 steps done"
+
+
+def test_a_bleu_and_a_loss_are_not_compared(made, tmp_path):
+    recipe = change(made[1], validate_every=6, patience=1)
+    train(change(recipe, steps=6), made[2], tmp_path / "run", ALONE)
+    standing = train(change(recipe, steps=12, validation_sentences=0), made[2], tmp_path / "run", ALONE)
+    assert (standing.judged_by, standing.best_step, standing.stale) == ("loss", 12, 0)
+
+
+def test_of_equal_scores_the_lower_loss_is_better(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(Validation, "value", lambda self, name: 0.0)
+    standing = train(change(made[1], validate_every=4, patience=1), made[2], tmp_path / "run", ALONE)
+    assert (standing.best_step, standing.step) == (12, 12)
+
+
+def test_a_damaged_record_of_the_end_says_nothing(made, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    for damage in (b"", b"{", b"[]", b'{"steps": null, "message": ""}'):
+        (run / FINISHED).write_bytes(damage)
+        assert finished(run, made[1]) == ""
+
+
+def test_a_save_that_failed_is_told_at_once(made, tmp_path, monkeypatch):
+    def full(*_):
+        raise CheckpointError("no room")
+
+    monkeypatch.setattr("transduce.checkpoint._save", full)
+    monkeypatch.setattr(
+        Trainer, "_step", lambda self, *given, step=Trainer._step: (time.sleep(0.05), step(self, *given))[1]
+    )
+    with pytest.raises(CheckpointError, match="no room"):
+        train(change(made[1], save_every=4, validate_every=99, steps=100), made[2], tmp_path / "run", ALONE)
+    assert read_metrics(tmp_path / "run").of("step")[-1]["step"] < 8
 
 
 def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_path, capsys):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
+from transduce.data.store import sha256
 from transduce.data.tokenizer import Tokenizer
 from transduce.decoding.conversion import Quantization, convert, positions
 from transduce.decoding.hypothesis import Hypothesis
@@ -30,6 +31,7 @@ BATCH_TOKENS = 2048  # source tokens, padding counted, of one batch
 _PLAIN = SearchConfig()
 _NO_PENALTY = 1e-30  # scores are log-probabilities; 0 would make CTranslate2 stop where the best so far has ended
 _COMPLETE = "complete"
+_MODEL = "model.bin"
 
 
 class CTranslate2Engine:
@@ -168,7 +170,7 @@ def _searched_otherwise(config: SearchConfig) -> str | None:
         if (value := getattr(config, name)) != getattr(_PLAIN, name):
             return f"search.{name} is {value}"
     enough = config.patience * config.beam_size
-    return None if enough == round(enough, 0) < 1e6 else f"search.patience is {config.patience}"
+    return None if config.beam_size <= enough == round(enough, 0) < 1e6 else f"search.patience is {config.patience}"
 
 
 def converted(bundle: Bundle, quantization: Quantization) -> Path:
@@ -177,7 +179,7 @@ def converted(bundle: Bundle, quantization: Quantization) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce" / "ctranslate2"
     places = [bundle.path.with_name(f"{bundle.path.name}.ctranslate2"), cache]
     for place in places:
-        if (place / name / _COMPLETE).is_file():
+        if _is_whole(place / name):
             return place / name
     for place in places:
         try:
@@ -189,11 +191,20 @@ def converted(bundle: Bundle, quantization: Quantization) -> Path:
             convert(bundle, work, quantization)
             for old in place.glob(f"*-{quantization}") if place != cache else []:
                 shutil.rmtree(old, ignore_errors=True)  # of a bundle that stood here before
-            (work / _COMPLETE).touch()
+            (work / _COMPLETE).write_text(sha256(work / _MODEL))
+            if not _is_whole(place / name):
+                shutil.rmtree(place / name, ignore_errors=True)
             work.rename(place / name)
-        except FileExistsError:
-            pass  # another process was faster
+        except OSError:
+            if not _is_whole(place / name):  # unless another process was faster
+                raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
         return place / name
     raise ConfigError(f"neither {places[0]} nor {cache} can be written, where CTranslate2's model goes; free one")
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a conversion was finished, and is as it was then."""
+    complete, model = folder / _COMPLETE, folder / _MODEL
+    return complete.is_file() and model.is_file() and complete.read_text() == sha256(model)

@@ -46,5 +46,6 @@ def _told(figures: dict[str, Any]) -> str:
         f"log-probabilities differ by at most {figures['largest_difference']:.1e}"
     )
     if rounded := figures.get("rounded"):
-        told += f" in float32 and {rounded['largest_difference']:.1e} in {figures['quantization']}"
+        told += f" in float32; in {figures['quantization']} {rounded['same_translations']} are, and they differ by "
+        told += f"{rounded['largest_difference']:.1e}"
     return told

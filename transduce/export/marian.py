@@ -112,7 +112,15 @@ class MarianRuntime:
 
 def load_marian(folder: Path) -> Any:
     """The model of a folder on this machine, read from safetensors, or of a pickle the tensors and nothing else."""
-    return transformers().MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+    model, told = transformers().MarianMTModel.from_pretrained(
+        folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+    )
+    # What is not there would be made up: another model each time, which agrees with itself.
+    if lacking := [*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])]:
+        raise ExportError(
+            f"{folder} has no weights for {sorted(lacking)[0]}, or of another shape than config.json says"
+        )
+    return model.eval()
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from transduce.bundle import save_bundle
-from transduce.checkpoint import average, best_checkpoints, checkpoints
+from transduce.checkpoint import average, best_checkpoints, checkpoints, verifies
 from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.model import Transformer
@@ -73,12 +73,15 @@ class Judge:
         if result is None:
             return None
         score = result.value(result.judged_by)
+        if standing.judged_by not in ("", result.judged_by):  # a BLEU and a loss cannot be compared
+            standing.best, standing.best_loss, standing.stale, standing.scores = -math.inf, math.inf, 0, {}
+        standing.judged_by = result.judged_by
         if math.isfinite(score):
             standing.scores[str(standing.step)] = score
-        better = score > standing.best
+        better = (score, -result.loss) > (standing.best, -standing.best_loss)  # early on, BLEU is 0 again and again
         standing.stale = 0 if better else standing.stale + 1
         if better:
-            standing.best, standing.best_step = score, standing.step
+            standing.best, standing.best_loss, standing.best_step = score, result.loss, standing.step
             self._save_bundle("best", result, weights)
         if training.goal and result.value(training.goal[0]) >= _signed(*training.goal):
             return Ending(True, f"reached {training.until} at step {standing.step:,}")
@@ -99,7 +102,7 @@ class Judge:
 
         A signal puts that off, and with it the end of the run.
         """
-        paths = self.averaged()
+        paths = [path for path in self.averaged() if self._whole(path)]
         if len(paths) < 2 or not self.world.speaks:
             return ending
         self.progress.event(
@@ -113,9 +116,15 @@ class Judge:
         except Interrupted:
             return Ending(False, f"{self.signals.seen[0]}: all steps are saved; the same command finishes the run")
         self._save_bundle("last", result, weights)
-        if result is not None and result.value(result.judged_by) >= self.standing.best:
+        best = (self.standing.best, -self.standing.best_loss)
+        if result is not None and (result.value(result.judged_by), -result.loss) >= best:
             self._save_bundle("best", result, weights)
         return ending
+
+    def _whole(self, path: Path) -> bool:
+        if not (whole := verifies(path)):
+            self.progress.event(self.standing.step, "advice", f"{path} is damaged and left out of the average")
+        return whole
 
     def _save_bundle(self, name: str, result: Validation | None, weights: Weights) -> None:
         if not self.world.speaks:

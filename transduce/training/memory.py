@@ -41,7 +41,8 @@ def _estimate(recipe: Recipe, world: World) -> int:
         if parts == 1024:
             raise ConfigError(
                 f"training needs at least about {needed / 2**30:,.1f} GiB of memory, and may take "
-                f"{0.8 * free / 2**30:,.1f} of {free / 2**30:,.1f} GiB here; choose a smaller model"
+                f"{0.8 * free / 2**30:,.1f} of {free / 2**30:,.1f} GiB here; choose a smaller model, or fewer "
+                "training.tokens_per_step"
             )
         parts *= 2
     return parts

@@ -15,6 +15,7 @@ from typing import Any
 from transduce.bundle import Bundle
 from transduce.config import Recipe
 from transduce.data.store import Store
+from transduce.disk import whole_file
 from transduce.errors import ConfigError
 from transduce.recipe import differences, read_override, read_recipe, to_toml
 
@@ -34,6 +35,8 @@ class Standing:
 
     step: int = 0
     best: float = -math.inf  # the best validation score, more is better
+    best_loss: float = math.inf  # of equal scores the one with the lower loss is better
+    judged_by: str = ""  # what the scores are: bleu or loss
     best_step: int = 0
     stale: int = 0  # validations since then
     validated: int = 0  # the step of the last validation
@@ -46,7 +49,7 @@ class Standing:
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: what is not known yet is null."""
-        return {**asdict(self), "best": self.best if math.isfinite(self.best) else None}
+        return {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(self).items()}
 
     @staticmethod
     def from_json(progress: dict[str, Any]) -> Standing:
@@ -128,19 +131,20 @@ def claim(run: Path, recipe: Recipe) -> None:
     """The run's folder belongs to one recipe: another is refused, not mixed in."""
     _refuse_another(run, recipe, FREE_TO_CHANGE)
     path = run / "recipe.toml"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(to_toml(recipe), encoding="utf-8")
-    temporary.replace(path)
+    with whole_file(path) as file:
+        file.write(to_toml(recipe).encode())
 
 
 def mark_finished(run: Path, recipe: Recipe, message: str) -> None:
     """Say that nothing is left to do for this many steps."""
-    temporary = run / "finished.tmp"
-    temporary.write_text(json.dumps({"steps": recipe.training.steps, "message": message}))
-    temporary.replace(run / FINISHED)
+    with whole_file(run / FINISHED) as file:
+        file.write(json.dumps({"steps": recipe.training.steps, "message": message}).encode())
 
 
-def is_finished(run: Path, recipe: Recipe) -> bool:
-    """Whether the run was ended, and with no fewer steps in mind than now."""
-    path = run / FINISHED
-    return path.exists() and int(json.loads(path.read_text())["steps"]) >= recipe.training.steps
+def finished(run: Path, recipe: Recipe) -> str:
+    """Why the run was ended, if it was, and with no fewer steps in mind than now; a damaged record says nothing."""
+    try:
+        record = json.loads((run / FINISHED).read_bytes())
+        return str(record["message"]) if int(record["steps"]) >= recipe.training.steps else ""
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return ""

@@ -28,7 +28,7 @@ from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
-from transduce.training.run import FINISHED, Standing, claim, fit_to_store, held, is_finished, mark_finished
+from transduce.training.run import FINISHED, Standing, claim, finished, fit_to_store, held, mark_finished
 from transduce.training.signals import Interrupted, Signals, watched_signals
 from transduce.training.state import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
@@ -43,9 +43,9 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
         if world.speaks:
             claim(run, recipe)
         trainer = Trainer(recipe, store, run, world, start_from)
-        if is_finished(run, recipe):
+        if why := finished(run, recipe):
             if world.speaks:
-                print(f"{run} is finished: {trainer.standing.step:,} steps are done; raise training.steps to go on")
+                print(f"{run} is finished: {why}; raise training.steps to go on")
             return trainer.standing
         return trainer.run_to_end()
 
@@ -120,6 +120,7 @@ class Trainer:
                     result = self._step(item.micro_batches, item.target_tokens, item.step)
                     standing.step = item.step
                     interval.add(result, item.source_tokens, feed.waited)
+                    saver.look()
                     if any(map(self._due, (training.report_every, training.validate_every, training.save_every))):
                         self._note_skips(interval.write(standing.step), progress)
                     ending, settled = self._settle(judge, saver, interval), standing.step
@@ -139,7 +140,8 @@ class Trainer:
         judged = self._validate(judge)
         ending = self._stopped(judge.signals) or judged
         scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
-        if ending or scored or self._due(self.recipe.training.save_every):
+        good = self.standing.skipped_in_a_row < 2  # or the last good checkpoint would make room for the same again
+        if ending or scored or (good and self._due(self.recipe.training.save_every)):
             # What a checkpoint is the result of, the records have: also where a signal ends the run.
             self._note_skips(interval.write(self.standing.step), judge.progress)
             self._save(judge, saver)
