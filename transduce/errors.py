@@ -60,3 +60,9 @@ def require(module: str, extra: str) -> ModuleType:
     except ImportError as error:
         name = module.partition(".")[0]
         raise MissingExtra(f"{name} is not installed; install it with: pip install 'transduce[{extra}]'") from error
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import tyro
 
 from transduce.config import Recipe
-from transduce.errors import InputError, TransduceError
+from transduce.errors import InputError, TransduceError, lacks_memory
 
 Commands: TypeAlias = Mapping[str, Callable[..., None]]
 # What the parser says of a value that should be a number, or nothing: the option, its type, the value.
@@ -46,9 +46,9 @@ def run(commands: Commands, arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except (MemoryError, RuntimeError) as error:
-        if not _lacks_memory(error):
+        if not lacks_memory(error):
             raise
-        reason = str(error).partition("\n")[0] or "Python could not allocate any more"
+        reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2] or "Python could not allocate any more"
         print(f"transduce: there is too little memory: {reason}; take a smaller model or batch", file=sys.stderr)
         return 2
     except OSError as error:  # a folder in place of a file, no permission, a full disk
@@ -68,12 +68,6 @@ def loading() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it
 
 
 def _overview(commands: Commands) -> str:

@@ -16,7 +16,7 @@ from transduce.config import Recipe
 from transduce.data.plan import Plan
 from transduce.data.store import Store
 from transduce.describe import count_flops
-from transduce.errors import CheckpointError, ConfigError, RankError
+from transduce.errors import CheckpointError, ConfigError, RankError, lacks_memory
 from transduce.model import Transformer
 from transduce.training.diagnosis import divergence_advice
 from transduce.training.feed import Feed
@@ -127,7 +127,9 @@ class Trainer:
                     if ending or standing.step >= training.steps:
                         break
                     interval.resume()
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not lacks_memory(error):
+                    raise
                 self._halve(progress, together=self.world.size == 1 or isinstance(error, OutOfMemory))
             finally:
                 feed.close()
