@@ -64,5 +64,5 @@ def require(module: str, extra: str) -> ModuleType:
 
 def lacks_memory(error: Exception) -> bool:
     """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    named = any(kind.__name__ in ("MemoryError", "OutOfMemoryError") for kind in type(error).__mro__)
     return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it
