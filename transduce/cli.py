@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -385,7 +384,6 @@ def import_model(
     print(import_folder(folder, out))
 
 
-SETTING = re.compile(r"(model|data|training|search)\.\w.*=")
 COMMANDS: dict[str, Callable[..., None]] = {
     "describe": describe,
     "data": data,
@@ -401,14 +399,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def _is_setting(pair: tuple[str, str]) -> bool:
-    """Whether an argument is a setting, and not the value of the option before it: every option here has one."""
-    before, argument = pair
-    return bool(SETTING.match(argument)) and not re.fullmatch("--[^=]+", before)
-
-
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status. Settings may stand anywhere: the parser wants them together."""
-    if arguments and arguments[0] in ("describe", "prepare", "train"):
-        arguments = [each for _, each in sorted(zip(["", *arguments], arguments, strict=False), key=_is_setting)]
+    """Run one command line; the exit status."""
     return program.run(COMMANDS, arguments)

@@ -11,7 +11,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
 import tyro
@@ -22,6 +22,7 @@ from transduce.errors import InputError, TransduceError, lacks_memory
 Commands: TypeAlias = Mapping[str, Callable[..., None]]
 # What the parser says of a value that should be a number, or nothing: the option, its type, the value.
 _NOT_A_NUMBER = re.compile(r"Error parsing (\S+): .*?\b(int|float)\b.*'(.*)'", re.IGNORECASE)
+_SETTING = re.compile(rf"({'|'.join(section.name for section in fields(Recipe))})\.\w.*=")
 SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
 
 
@@ -103,6 +104,8 @@ def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
 
         return bind
 
+    if arguments[0] in commands and "overrides" in inspect.signature(commands[arguments[0]]).parameters:
+        arguments = [each for _, each in sorted(zip(["", *arguments], arguments, strict=False), key=_is_setting)]
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -117,6 +120,15 @@ def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
             line = _unknown_option(commands, arguments) if "Unrecognized" in text and arguments[0] in commands else ""
             raise TransduceError(line or _one_line(text)) from None
         raise
+
+
+def _is_setting(pair: tuple[str, str]) -> bool:
+    """Whether an argument is a setting, and not the value of the option before it: every option has one there.
+
+    Settings may stand anywhere; the parser wants them together, at the end.
+    """
+    before, argument = pair
+    return bool(_SETTING.match(argument)) and not re.fullmatch("--[^=]+", before)
 
 
 def _unknown_option(commands: Commands, arguments: Sequence[str]) -> str:

@@ -102,8 +102,10 @@ class Judge:
 
         A signal puts that off, and with it the end of the run.
         """
+        if not self.world.speaks:
+            return ending
         paths = [path for path in self.averaged() if self._whole(path)]
-        if len(paths) < 2 or not self.world.speaks:
+        if len(paths) < 2:
             return ending
         self.progress.event(
             self.standing.step, "validating",
