@@ -97,9 +97,10 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """The n best hypotheses of each source, best first."""
         draws = config.temperature > 0
+        limits = {length: config.limit(length) for length in set(map(len, sources))}
         jobs = [
             Job(
-                i, source, config.limit(len(source)), prefixes[i] if prefixes else (),
+                i, source, limits[len(source)], prefixes[i] if prefixes else (),
                 sentence_seed(config.seed, source) if draws else 0,
             )
             for i, source in enumerate(sources)

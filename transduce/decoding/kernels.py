@@ -7,6 +7,8 @@ rows or positions there are beside it, and lengths are read on the device, so th
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +17,7 @@ from torch import Tensor
 from transduce.model.tile_attention import LOG2_E
 
 SOURCE_BLOCK, TARGET_BLOCK = 32, 16  # keys of one tile
+TOGETHER = 2  # rows of one program: a GPU begins some 1,500 programs in a microsecond, as long as a short one takes
 ROWS = 16  # hypotheses that ask together: the fewest of a product of tiles, and a thousand would not fit on the chip
 
 
@@ -40,18 +43,20 @@ def embed(tokens: Tensor, table: Tensor, scale: float, positions: Tensor, length
 
 
 @triton.jit
-def _add_norm(x, output, weight, bias, y, EPS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr):
-    columns = tl.arange(0, WIDTH)
-    inside = columns < D
-    places = tl.program_id(0) * D + columns
-    total = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
-    total += tl.load(output + places, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(total, 0) / D
+def _add_norm(
+    x, output, weight, bias, y, R, EPS: tl.constexpr, TOGETHER: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr
+):
+    columns = tl.arange(0, WIDTH)[None, :]
+    rows = (tl.program_id(0) * TOGETHER + tl.arange(0, TOGETHER))[:, None]
+    inside = (rows < R) & (columns < D)
+    total = tl.load(x + rows * D + columns, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(output + rows * D + columns, mask=inside, other=0.0).to(tl.float32)
+    gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
+    shift = tl.load(bias + columns, mask=columns < D, other=0.0).to(tl.float32)
+    mean = tl.sum(total, 1)[:, None] / D
     centred = tl.where(inside, total - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, 0) / D + EPS)
-    gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
-    shift = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
-    tl.store(y + places, (centred * scale * gain + shift).to(y.dtype.element_ty), mask=inside)
+    scale = tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / D + EPS)
+    tl.store(y + rows * D + columns, (centred * scale * gain + shift).to(y.dtype.element_ty), mask=inside)
 
 
 def add_norm(x: Tensor, output: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
@@ -59,55 +64,58 @@ def add_norm(x: Tensor, output: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
     R, D = x.shape
     y = torch.empty_like(x)
     width = triton.next_power_of_2(D)
-    _add_norm[(R,)](
-        x, output, norm.weight, norm.bias, y, EPS=norm.eps, D=D, WIDTH=width, num_warps=max(1, min(8, width // 512))
-    )
+    _add_norm[(triton.cdiv(R, TOGETHER),)](
+        x, output, norm.weight, norm.bias, y, R, EPS=norm.eps, TOGETHER=TOGETHER, D=D, WIDTH=width,
+        num_warps=max(1, min(8, width // 512)),
+    )  # fmt: skip
     return y
 
 
 @triton.jit
 def _attend_self(
     joined, cache, ancestors, length, output, W, SCALE: tl.constexpr, REACH: tl.constexpr, K: tl.constexpr,
-    H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr,
+    TOGETHER: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, DK2: tl.constexpr, DV2: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    head, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    t = tl.load(length + row // K).to(tl.int32)
-    i, j = tl.arange(0, DK2), tl.arange(0, DV2)
-    new = joined + row * (H * (2 * DK + DV))
+    head, start = tl.program_id(0), tl.program_id(1).to(tl.int64) * TOGETHER
+    row, i, j = start + tl.arange(0, TOGETHER), tl.arange(0, DK2)[None, :], tl.arange(0, DV2)[None, :]
+    t = tl.load(length + start // K).to(tl.int32)
+    new = (joined + row * (H * (2 * DK + DV)))[:, None]
     query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
     key = tl.load(new + (H + head) * DK + i, mask=i < DK, other=0.0)
     value = tl.load(new + 2 * H * DK + head * DV + j, mask=j < DV, other=0.0)
     k_places, v_places = head * DK + i, H * DK + head * DV + j
     size: tl.constexpr = H * (DK + DV)
-    here = cache + (row * W + t) * size
+    here = (cache + (row * W + t) * size)[:, None]
     tl.store(here + k_places, key, mask=i < DK)
     tl.store(here + v_places, value, mask=j < DV)
     # The new key and value are at hand, so nobody waits for them to be seen in memory.
-    highest = tl.sum(query * key.to(tl.float32), 0)
+    highest = tl.sum(query * key.to(tl.float32), 1)
     total = highest * 0.0 + 1.0
     sums = value.to(tl.float32)
     first = 0
     if REACH >= 0:  # §4: a neighbourhood
         first = tl.maximum(t - REACH, 0)
     # Ancestors are asked for ahead, before it is known how many there are: one wait less for memory.
-    columns = first + tl.arange(0, BLOCK)
-    rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
-    for start in range(first, t, BLOCK):
+    columns = first + tl.arange(0, BLOCK)[None, :]
+    mine = ancestors + row[:, None] * W
+    rows = tl.load(mine + columns, mask=columns < W, other=0)
+    for _ in range(first, t, BLOCK):
         inside = columns < t
-        there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, None]
-        keys = tl.load(there + k_places[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
-        values = tl.load(there + v_places[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
-        scores = tl.where(inside, tl.sum(query[None, :] * keys.to(tl.float32), 1), float("-inf"))
-        new_highest = tl.maximum(highest, tl.max(scores, 0))
-        weights = tl.exp2(scores - new_highest)
+        there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, :, None]
+        keys = tl.load(there + k_places[None], mask=inside[:, :, None] & (i < DK)[None], other=0.0)
+        values = tl.load(there + v_places[None], mask=inside[:, :, None] & (j < DV)[None], other=0.0)
+        scores = tl.where(inside, tl.sum(query[:, None, :] * keys.to(tl.float32), 2), float("-inf"))
+        new_highest = tl.maximum(highest, tl.max(scores, 1))
+        weights = tl.exp2(scores - new_highest[:, None])
         rescale = tl.exp2(highest - new_highest)
-        total = total * rescale + tl.sum(weights, 0)
-        sums = sums * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+        total = total * rescale + tl.sum(weights, 1)
+        sums = sums * rescale[:, None] + tl.sum(weights[:, :, None] * values.to(tl.float32), 1)
         highest = new_highest
-        columns = start + BLOCK + tl.arange(0, BLOCK)
-        rows = tl.load(ancestors + row * W + columns, mask=columns < W, other=0)
-    tl.store(output + (row * H + head) * DV + j, (sums / total).to(output.dtype.element_ty), mask=j < DV)
+        columns += BLOCK
+        rows = tl.load(mine + columns, mask=columns < W, other=0)
+    result = (sums / total[:, None]).to(output.dtype.element_ty)
+    tl.store(output + (row * H + head)[:, None] * DV + j, result, mask=j < DV)
 
 
 def attend_self(
@@ -118,11 +126,11 @@ def attend_self(
     Queries, keys and values side by side (R, h * (2 d_k + d_v)), cache (R, W, h * (d_k + d_v)), ancestors (R, W),
     lengths (B,) -> (R, h * d_v).
     """
-    R, B, d_v = joined.size(0), length.size(0), cache.size(2) // h - d_k
-    output = joined.new_empty(R, h * d_v)
-    _attend_self[(h, R)](
+    R, K, d_v = joined.size(0), joined.size(0) // length.size(0), cache.size(2) // h - d_k
+    output, together = joined.new_empty(R, h * d_v), math.gcd(K, TOGETHER)  # of one sentence: of one length
+    _attend_self[(h, R // together)](
         joined, cache, ancestors, length, output, cache.size(1), SCALE=d_k**-0.5, REACH=-1 if r is None else r // 2,
-        K=R // B, H=h, **_sizes(TARGET_BLOCK, d_k, d_v, joined.element_size()),
+        K=K, TOGETHER=together, H=h, **_sizes(TARGET_BLOCK // together, d_k, d_v, together * joined.element_size()),
     )  # fmt: skip
     return output
 

@@ -117,20 +117,23 @@ def results(beams: Beams, sentences: Tensor | slice = slice(None), token_scores:
     """What the finished searches of these sentences have found, best first; without scores of tokens in less time."""
     ended, n = beams.ended, beams.ended.score.size(1)
     margin = beams.margin[:, None].expand_as(ended.score)
-    paths, values, scores, margins = (  # (hypotheses, W) twice, (hypotheses,) twice
-        each[sentences].flatten(0, 1).cpu().numpy() for each in (ended.tokens, ended.log_probs, ended.score, margin)
-    )
+    found = (ended.tokens, ended.log_probs, ended.score, margin)  # (hypotheses, W) twice, (hypotheses,) twice
+    copies = [each[sentences].flatten(0, 1).to("cpu", non_blocking=True) for each in found]
+    if beams.margin.is_cuda:
+        torch.cuda.current_stream(beams.margin.device).synchronize()  # once for all of them
+    paths, values, scores, margins = (each.numpy() for each in copies)
     lengths = (paths == EOS).argmax(-1)
     longest = int(lengths.max(initial=0)) + 1
+    paths, values = paths[:, :longest], values[:, :longest]
     totals = values.cumsum(-1, dtype=np.float64)[np.arange(len(values)), lengths]
-    each = values[:, : longest if token_scores else 0]
-    rows = (paths[:, :longest], lengths, scores, totals, each, margins)
+    rows = (paths, lengths, scores, totals, values if token_scores else values[:, :0], margins)
     _check(scores[::n])
-    found = [
+    hypotheses = [
         Hypothesis(path[:length], score, total, said[: length + 1], margin)
         for path, length, score, total, said, margin in zip(*(row.tolist() for row in rows), strict=True)
     ]
-    return [[one for one in found[i : i + n] if one.score > NEVER] for i in range(0, len(found), n)]
+    counts = (scores.reshape(-1, n) > NEVER).sum(1).tolist()
+    return [hypotheses[i * n : i * n + count] for i, count in enumerate(counts)]
 
 
 def _check(scores: np.ndarray[Any, Any] | float) -> None:

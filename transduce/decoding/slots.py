@@ -101,8 +101,8 @@ class Slots:
             if not done:
                 continue
             which = slice(None) if done == self.everyone else torch.tensor(done, device=self.device)
-            for place, hypotheses in zip(done, results(self.beams, which, token_scores), strict=True):
-                yield places.pop(place)[0].number, hypotheses
+            numbers = [places.pop(place)[0].number for place in done]
+            yield from zip(numbers, results(self.beams, which, token_scores), strict=True)
             empty += done
 
     def _fill(self, places: list[int], jobs: list[Job]) -> None:
@@ -112,19 +112,17 @@ class Slots:
         for job in jobs:
             if job.prefix:
                 beams.check_prefix(job.prefix, job.limit, self.pad)
-        numbers = np.concatenate(
-            [
-                np.array([places, [len(job.source) for job in jobs], [job.limit for job in jobs]], np.int32).T,
-                _padded([job.source for job in jobs], self.S, self.source_pad),
-                _padded([job.prefix for job in jobs], self.W, -1),
-            ],
-            axis=1,
-        )
         n = len(jobs)
+        # Pinned, and new each time: a copy from other memory would wait for the sources before to be read.
+        numbers = torch.empty(n, 3 + self.S + self.W, dtype=torch.int32, pin_memory=self.graphs.captures)
+        table = numbers.numpy()
+        table[:, 0], table[:, 1], table[:, 2] = places, [len(job.source) for job in jobs], [job.limit for job in jobs]
+        _pad([job.source for job in jobs], self.source_pad, table[:, 3 : 3 + self.S])
+        _pad([job.prefix for job in jobs], -1, table[:, 3 + self.S :])
         if n not in self.inputs:
             chance = self.fresh.chance.new_zeros(n, self.W, self.config.width)
-            self.inputs[n] = torch.empty(numbers.shape, dtype=torch.int32, device=self.device), chance
-        self.inputs[n][0].copy_(torch.from_numpy(numbers))
+            self.inputs[n] = torch.empty_like(numbers, device=self.device), chance
+        self.inputs[n][0].copy_(numbers, non_blocking=True)
         if self.config.temperature > 0:
             seeds, limits = [job.seed for job in jobs], [job.limit for job in jobs]
             self.inputs[n][1].copy_(beams.draws(seeds, limits, self.W, self.config))
@@ -191,11 +189,11 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _padded(rows: Sequence[Sequence[int]], width: int, filler: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Rows of ids of any length, (n, width)."""
-    table, lengths = np.full((len(rows), width), filler, np.int32), np.fromiter(map(len, rows), np.int32, len(rows))
-    table[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int32, lengths.sum())
-    return table
+def _pad(rows: Sequence[Sequence[int]], filler: int, table: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    """Write rows of ids of any length into a table that is wide enough."""
+    lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+    table[:] = filler
+    table[np.arange(table.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int32)
 
 
 def search(
@@ -207,13 +205,12 @@ def search(
     token_scores: bool = True,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Number and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
+    jobs = sorted(jobs, key=lambda job: -len(job.source))
     if jobs:
-        refuse_empty([job.source for job in jobs])
-        model.check_length(max(len(job.source) for job in jobs))
-    for S, group in groupby(
-        sorted(jobs, key=lambda job: -len(job.source)), lambda job: up_to(len(job.source), CAPACITY)
-    ):
-        some = list(group)
+        refuse_empty([jobs[-1].source])
+        model.check_length(len(jobs[0].source))
+    for portions, group in groupby(jobs, lambda job: -(-len(job.source) // CAPACITY)):
+        S, some = portions * CAPACITY, list(group)
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
         fitted, whole = _FITTED.setdefault(model, {}), max(1, ROOM // max(config.width * W, S))
         while some:
