@@ -37,16 +37,19 @@ BOUNDS = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.float16: {"rtol": 5
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize(("r", "d_k", "d_v"), [(None, 16, 16), (None, 24, 6), (50, 16, 32)])
-def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, r, d_k, d_v):
+@pytest.mark.parametrize(("K", "r", "d_k", "d_v"), [(2, None, 16, 16), (3, None, 24, 6), (2, 50, 16, 32)])
+def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, K, r, d_k, d_v):
     """Of two sentences the first is past one tile of keys, the second says its first token."""
     torch.manual_seed(0)
-    h, K, lengths = 2, 2, [70, 0]
-    joined, cache = torch.randn(4, h * (2 * d_k + d_v)).to(dtype), torch.randn(4, W, h * (d_k + d_v)).to(dtype)
-    ancestors = torch.randint(K, (4, W), dtype=torch.int32) + torch.tensor([[0], [0], [2], [2]], dtype=torch.int32)
+    h, R, lengths = 2, 2 * K, [70, 0]
+    joined, cache = torch.randn(R, h * (2 * d_k + d_v)).to(dtype), torch.randn(R, W, h * (d_k + d_v)).to(dtype)
+    ancestors = (
+        torch.randint(K, (R, W), dtype=torch.int32)
+        + torch.arange(2, dtype=torch.int32).repeat_interleave(K)[:, None] * K
+    )
     before = cache.clone()
     output = kernels.attend_self(joined, cache, ancestors, torch.tensor(lengths), h, d_k, r)
-    for row in range(4):
+    for row in range(R):
         t = lengths[row // K]
         q, new = joined[row].split([h * d_k, h * (d_k + d_v)])
         first = 0 if r is None else max(0, t - r // 2)

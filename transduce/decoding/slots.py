@@ -35,7 +35,7 @@ from transduce.model.tokens import refuse_empty
 CAPACITY = 32  # source and target positions come in such portions: as many graphs as there are sizes
 ROOM = 2048 * 96  # target positions of all rows together, and source positions
 KEPT = 8  # shapes whose graphs are kept
-READ = 128  # sources at once: the GPU begins while Python prepares the next
+READ = 256  # sources at once: the GPU begins while Python prepares the next
 STEPS = 2  # between two looks at which sentences are done
 _RECORDING = threading.Lock()  # one graph at a time, says torch
 # Where memory was short: how many places of a shape have found room.
