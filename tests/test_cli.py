@@ -11,7 +11,7 @@ from transduce.cli import COMMANDS, run
 from transduce.decoding import translator
 from transduce.program import SHELLS
 from transduce.training import command
-from transduce.training.run import Standing
+from transduce.training.standing import Standing
 
 
 def test_help_lists_every_command_with_one_line(capsys):

@@ -40,7 +40,7 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
     killed = runs = 0
     while killed < kills:
         run, before, starts = tmp_path / f"run-{runs}", 0, 0
-        while not finished(run, settings):
+        while not finished(run):
             starts += 1
             (process,) = start([*command, str(run)], tmp_path / "log")
             process.join(random.uniform(0, seconds * (0.5 + starts / 10)))  # ends, however busy the machine gets

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,14 +20,17 @@ from transduce.data.prepare import prepare
 from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.describe import training_memory
-from transduce.errors import CheckpointError, ConfigError, DataError
+from transduce.errors import BundleError, CheckpointError, ConfigError, DataError
+from transduce.presets import TINY
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
 from transduce.training.judge import Judge
+from transduce.training.lock import held
 from transduce.training.memory import _estimate, _machine_memory, fitting_micro_batches, too_few
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
-from transduce.training.run import FINISHED, finished, held
+from transduce.training.run import FINISHED, finished
+from transduce.training.standing import Standing
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer, train
 from transduce.training.validate import Validation
@@ -72,10 +76,14 @@ def weights(run):
     return load_newest(run / "checkpoints").tensors("model")
 
 
-def assert_same_run(run, other):
+def assert_same_steps(run, other):
     assert losses(run) == losses(other)
     mine, theirs = weights(run), weights(other)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def assert_same_run(run, other):
+    assert_same_steps(run, other)
     assert load_bundle(run / "last").fingerprint == load_bundle(other / "last").fingerprint
 
 
@@ -138,7 +146,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average(made, tmp_path, capsys,
     file = damaged / ("model.safetensors" if which == "last" else "progress.json")
     file.write_bytes(file.read_bytes()[:-1])
     train(change(recipe, steps=10), made[2], tmp_path / "run", ALONE)
-    assert finished(tmp_path / "run", change(recipe, steps=10)) == "10 steps done"
+    assert finished(tmp_path / "run").step == 10
 
 
 def test_a_bleu_and_a_loss_are_not_compared(made, tmp_path):
@@ -157,9 +165,9 @@ def test_of_equal_scores_the_lower_loss_is_better(made, tmp_path, monkeypatch):
 def test_a_damaged_record_of_the_end_says_nothing(made, whole, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(whole, run)
-    for damage in (b"", b"{", b"[]", b'{"steps": null, "message": ""}'):
+    for damage in (b"", b"{", b"[]", b'{"step": null}'):
         (run / FINISHED).write_bytes(damage)
-        assert finished(run, made[1]) == ""
+        assert finished(run) is None
 
 
 def test_a_save_that_failed_is_told_at_once(made, tmp_path, monkeypatch):
@@ -236,7 +244,56 @@ def test_a_run_that_was_killed_while_it_finished_only_finishes(made, tmp_path, m
             train(goal, made[2], tmp_path / "run", ALONE)
     assert train(goal, made[2], tmp_path / "run", ALONE).step == 2
     assert (tmp_path / "run/finished.json").exists()
-    assert train(replace(goal, training=replace(goal.training, steps=14)), made[2], tmp_path / "run", ALONE).step == 4
+
+
+def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
+    run, goal = tmp_path / "run", change(made[1], until="loss=1000")
+    assert train(goal, made[2], run, ALONE).step == 6
+    capsys.readouterr()
+    assert train(change(goal, steps=14), made[2], run, ALONE).step == 6  # the goal is the same
+    assert "reached loss=1000 at step 6; it goes on with another training.until" in capsys.readouterr().out
+    train(change(made[1], until="loss=1e-9"), made[2], run, ALONE)
+    assert_same_steps(run, whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({"until": "loss=2"}, "reached loss=2 at step 8"),
+        ({"until": "loss=1.4"}, None),
+        ({"until": "bleu=20"}, "reached bleu=20 at step 8"),
+        ({"until": "bleu=20.1"}, None),
+        ({"until": "chrf=1"}, None),  # nobody knows it
+        ({"patience": 1}, "no better score since step 4: patience ended"),
+        ({"patience": 2}, "no better score since step 4: patience ended"),
+        ({"patience": 3}, None),
+        ({}, None),
+        ({"steps": 8}, "8 steps done"),
+        ({"steps": 7}, "8 steps done"),
+    ],
+)
+def test_the_settings_of_now_decide_whether_a_run_is_at_its_end(settings, end):
+    training = replace(TINY.training, **({"steps": 9} | settings))
+    standing = Standing(step=8, validated=8, best_step=4, stale=2, latest={"loss": -1.5, "bleu": 20.0})
+    found = Standing.from_json(json.loads(json.dumps(standing.to_json()))).end(training)
+    assert (found and found.why) == end
+    assert standing.verdict(training) == (None if "steps" in settings else found)
+    assert replace(standing, step=6).verdict(training) is None  # the scores are of another step
+
+
+def test_the_signal_that_ended_an_attempt_is_not_saved():
+    assert "stopped_by" not in Standing(stopped_by="SIGTERM").to_json()
+
+
+def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_anew(made, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    shutil.rmtree(run / "checkpoints")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert train(made[1], made[2], run, ALONE).step == 12
+    with pytest.raises(CheckpointError, match=r"its checkpoints are gone: .* restore them, or begin a new run with"):
+        train(change(made[1], steps=14), made[2], run, ALONE)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp_path, monkeypatch):
@@ -259,6 +316,20 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
     assert tuned.tokenizer_files == start.tokenizer_files
     ours, theirs = tuned.weights(), start.weights()
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
+
+
+def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, whole, tmp_path, monkeypatch):
+    tune = partial(train_from_recipe, str(write_phrases(tmp_path, "en", "de", 600, 2)))
+    tune = partial(tune, [each for each in [*SMALL, "training.steps=2"] if each.startswith("training.")])
+    tune(run=tmp_path / "at once", start_from=whole)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Trainer, "_step", signalled(1, Trainer._step))
+        assert tune(run=tmp_path / "run", start_from=whole).step == 1
+    assert tune(run=tmp_path / "run").step == 2
+    assert_same_steps(tmp_path / "run", tmp_path / "at once")
+    (tmp_path / "run/started-from.txt").write_text(str(tmp_path / "gone"))
+    with pytest.raises(BundleError, match=r"run was fine-tuned from .*gone, so name its place with --start-from: "):
+        tune(run=tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ import torch
 from transduce.bundle import find_bundle, load_bundle
 from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
-from transduce.errors import ConfigError
+from transduce.errors import BundleError, ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.memory import fitting_micro_batches
 from transduce.training.parallel import world
-from transduce.training.run import Standing, adopt, check_place
+from transduce.training.run import adopt, check_place, started_from
+from transduce.training.standing import Standing
 from transduce.training.trainer import train
 
 
@@ -37,8 +38,12 @@ def train_from_recipe(
         raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
     path, folder = Path(name), run or Path("runs") / Path(name).stem
     place, tokenizers, bundle = store or default_store(name), {}, None
-    if start_from is not None:
-        bundle = load_bundle(find_bundle(start_from))
+    if start := start_from or started_from(folder):
+        try:
+            bundle = load_bundle(find_bundle(start))
+        except BundleError as error:
+            again = "" if start_from else f"{folder} was fine-tuned from {start}, so name its place with --start-from: "
+            raise BundleError(f"{again}{error}") from None
         recipe, tokenizers = adopt(recipe, bundle, overrides), bundle.tokenizers
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from transduce.config import Recipe
+from transduce.config import Recipe, TrainingConfig
 from transduce.training.schedule import peak_rate
 
 Texts = Sequence[str]
@@ -30,11 +30,24 @@ def diagnose(sources: Texts, references: Texts, hypotheses: Texts, bleu: float) 
     )
 
 
-def divergence_advice(recipe: Recipe, skipped: int, *, bf16: bool) -> str:
-    """What to try after so many steps whose gradient was not finite; only what the recipe does not do already."""
+def settings_advice(training: TrainingConfig) -> Iterator[str]:
+    """What to know of settings that are at odds with each other."""
+    if training.warmup_steps > training.steps:
+        long = f"training.warmup_steps is {training.warmup_steps:,}, but training.steps {training.steps:,}"
+        yield f"{long}: the learning rate never reaches its peak; lower warmup_steps"
+    if training.ema and training.average_checkpoints > 1:
+        yield (
+            "training.ema is the average that becomes the model; checkpoints are not averaged as well: set "
+            "training.average_checkpoints=1, or training.ema=0 to average them"
+        )
+
+
+def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:
+    """What to try when gradients are not finite; only what the recipe does not do already."""
     training = recipe.training
-    peak = peak_rate(recipe)
-    tries = [f"training.learning_rate={peak / 2:.2g} (now {peak:.2g})"]
+    peak, papers = peak_rate(recipe), (recipe.model.d_model * training.warmup_steps) ** -0.5
+    lower = f"{papers:.2g} (the paper's; now" if peak > 2 * papers else f"{peak / 2:.2g} (now"
+    tries = [f"training.learning_rate={lower} {peak:.2g})"]
     tries.append(f"training.warmup_steps={2 * training.warmup_steps}")
     if training.clip_norm == 0:
         tries.append("training.clip_norm=1.0")
@@ -42,8 +55,7 @@ def divergence_advice(recipe: Recipe, skipped: int, *, bf16: bool) -> str:
         tries.append("model.norm_order=pre")
     if bf16:
         tries.append("training.precision=float32")
-    steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
-    return f"{steps} skipped for want of a finite gradient; if it goes on, try {', or '.join(tries)} (in a new run)"
+    return f"try {', or '.join(tries)} (in a new run)"
 
 
 def _empty(_: Texts, __: Texts, hypotheses: Texts) -> str | None:

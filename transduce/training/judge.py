@@ -17,8 +17,8 @@ from transduce.training.diagnosis import diagnose
 from transduce.training.hardware import hardware
 from transduce.training.parallel import World
 from transduce.training.progress import Progress
-from transduce.training.run import Standing
 from transduce.training.signals import Interrupted, Signals
+from transduce.training.standing import Standing
 from transduce.training.validate import Validation, validate
 
 Weights = dict[str, Tensor]
@@ -65,13 +65,15 @@ class Judge:
             self.progress.event(self.standing.step, "diagnosis", diagnosis)
         return result
 
-    def decide(self, result: Validation | None, weights: Weights) -> Ending | None:
-        """Keep the weights as the last bundle, and as the best if they are; a reason to stop, or None."""
-        training, standing = self.recipe.training, self.standing
+    def keep(self, result: Validation | None, weights: Weights) -> None:
+        """Take note of the scores; keep the weights as the last bundle, and as the best if they are."""
+        standing = self.standing
         standing.validated = standing.step
         self._save_bundle("last", result, weights)
         if result is None:
-            return None
+            return
+        values = {name: result.value(name) for name in ("bleu", "chrf", "loss")}
+        standing.latest = {name: value for name, value in values.items() if math.isfinite(value)}
         score = result.value(result.judged_by)
         if standing.judged_by not in ("", result.judged_by):  # a BLEU and a loss cannot be compared
             standing.best, standing.best_loss, standing.stale, standing.scores = -math.inf, math.inf, 0, {}
@@ -83,11 +85,6 @@ class Judge:
         if better:
             standing.best, standing.best_loss, standing.best_step = score, result.loss, standing.step
             self._save_bundle("best", result, weights)
-        if training.goal and result.value(training.goal[0]) >= _signed(*training.goal):
-            return Ending(True, f"reached {training.until} at step {standing.step:,}")
-        if training.patience and standing.stale >= training.patience:
-            return Ending(True, f"no better score since step {standing.best_step:,}: patience ended")
-        return None
 
     def averaged(self) -> list[Path]:
         """The checkpoints whose mean is the final model (§6.1): the last n, or the n with the best scores."""
@@ -136,7 +133,3 @@ class Judge:
         provenance = {"step": self.standing.step, "data": self.store.fingerprint, "hardware": hardware()}
         files = self.store.tokenizer_files
         save_bundle(self.run / name, self.recipe, weights, files, finite, provenance, replace=True)
-
-
-def _signed(name: str, value: float) -> float:
-    return -value if name == "loss" else value

@@ -1,25 +1,24 @@
-"""A run: its folder, which recipe it belongs to, and what it remembers besides tensors."""
+"""A run's folder: which recipe it belongs to, what it was started from, and whether it is finished."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import math
 import os
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from transduce.bundle import Bundle
+from transduce.checkpoint import checkpoints
 from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.disk import whole_file
-from transduce.errors import ConfigError
+from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import differences, read_override, read_recipe, to_toml
+from transduce.training.standing import Standing
 
-FINISHED = "finished.json"
+FINISHED, STARTED_FROM = "finished.json", "started-from.txt"
 FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
     "training.steps", "training.report_every", "training.validate_every", "training.validation_sentences",
     "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.average",
@@ -27,35 +26,6 @@ FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
     "model.kernel",
 }  # fmt: skip
 FREE_TO_TUNE = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")  # all else is the bundle's model
-
-
-@dataclass
-class Standing:
-    """What a run remembers besides tensors; saved in every checkpoint."""
-
-    step: int = 0
-    best: float = -math.inf  # the best validation score, more is better
-    best_loss: float = math.inf  # of equal scores the one with the lower loss is better
-    judged_by: str = ""  # what the scores are: bleu or loss
-    best_step: int = 0
-    stale: int = 0  # validations since then
-    validated: int = 0  # the step of the last validation
-    scores: dict[str, float] = field(default_factory=dict)  # of all validations, by step
-    ended: str = ""  # why the scores end the run, if they do
-    skipped: int = 0  # steps that were not finite, in all
-    skipped_in_a_row: int = 0
-    stopped_by: str = ""  # the signal that ended this attempt, known when all is saved
-    tokenizers: list[str] = field(default_factory=list)  # fingerprints: the ids of another tokenizer mean other text
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON has no infinity: what is not known yet is null."""
-        return {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(self).items()}
-
-    @staticmethod
-    def from_json(progress: dict[str, Any]) -> Standing:
-        """Back from a checkpoint."""
-        known = {item.name: progress[item.name] for item in fields(Standing) if progress.get(item.name) is not None}
-        return Standing(**known)
 
 
 def adopt(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
@@ -98,28 +68,15 @@ def check_place(run: Path, recipe: Recipe) -> None:
     there = next(place for place in (run, *run.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"{run} cannot be written, because of {there}; choose another folder with --run")
-    _refuse_another(run, recipe, FREE_TO_CHANGE | {"model.vocab_size", "model.source_vocab_size"})  # the store's, later
+    refuse_another(run, recipe, {"model.vocab_size", "model.source_vocab_size"})  # the store's, later
 
 
-@contextmanager
-def held(run: Path) -> Iterator[None]:
-    """One process at a time trains in a folder. The lock is given back when the process ends, however it ends."""
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process trains in {run}; wait for it, or choose another folder with --run"
-            ) from None
-        yield
-
-
-def _refuse_another(run: Path, recipe: Recipe, free: Set[str]) -> None:
+def refuse_another(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -> None:
+    """The run's folder belongs to one recipe: another is refused, not mixed in."""
     path = run / "recipe.toml"
     if path.exists():
         changed = differences(recipe, read_recipe(path))
-        refused = [name for name in changed if name not in free and not name.startswith("search.")]
+        refused = [name for name in changed if name not in FREE_TO_CHANGE | free and not name.startswith("search.")]
         if refused:
             mine, theirs = changed[refused[0]]
             raise ConfigError(
@@ -127,24 +84,41 @@ def _refuse_another(run: Path, recipe: Recipe, free: Set[str]) -> None:
             )
 
 
-def claim(run: Path, recipe: Recipe) -> None:
-    """The run's folder belongs to one recipe: another is refused, not mixed in."""
-    _refuse_another(run, recipe, FREE_TO_CHANGE)
-    path = run / "recipe.toml"
-    with whole_file(path) as file:
+def refuse_lost(run: Path) -> None:
+    """A finished run whose checkpoints are gone cannot go on, and to begin anew would be a quiet loss."""
+    if (run / FINISHED).exists() and not checkpoints(run / "checkpoints"):
+        raise CheckpointError(
+            f"{run} is finished, but its checkpoints are gone: it cannot go on; restore them, or begin a new run with "
+            f"its model: --start-from {run} --run FOLDER"
+        )
+
+
+def claim(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
+    """Write down whose the folder is, and that its run goes on."""
+    with whole_file(run / "recipe.toml") as file:
         file.write(to_toml(recipe).encode())
+    if start_from is not None:
+        with whole_file(run / STARTED_FROM) as file:
+            file.write(os.fsencode(start_from.path.absolute()))
+    (run / FINISHED).unlink(missing_ok=True)
 
 
-def mark_finished(run: Path, recipe: Recipe, message: str) -> None:
-    """Say that nothing is left to do for this many steps."""
+def started_from(run: Path) -> Path | None:
+    """The bundle that the run was fine-tuned from, if it was: who goes on with it need not name it."""
+    note = run / STARTED_FROM
+    return Path(os.fsdecode(note.read_bytes())) if note.is_file() else None
+
+
+def mark_finished(run: Path, standing: Standing) -> None:
+    """Say that nothing is left to do for a run that stands here."""
     with whole_file(run / FINISHED) as file:
-        file.write(json.dumps({"steps": recipe.training.steps, "message": message}).encode())
+        file.write(json.dumps(standing.to_json()).encode())
 
 
-def finished(run: Path, recipe: Recipe) -> str:
-    """Why the run was ended, if it was, and with no fewer steps in mind than now; a damaged record says nothing."""
+def finished(run: Path) -> Standing | None:
+    """Where the run stood when all was done, if it was and is; a damaged record says nothing."""
     try:
         record = json.loads((run / FINISHED).read_bytes())
-        return str(record["message"]) if int(record["steps"]) >= recipe.training.steps else ""
+        return Standing.from_json(record) if int(record["step"]) else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return ""
+        return None

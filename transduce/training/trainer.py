@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -18,18 +18,20 @@ from transduce.data.store import Store
 from transduce.describe import count_flops
 from transduce.errors import CheckpointError, ConfigError, RankError, lacks_memory
 from transduce.model import Transformer
-from transduce.training.diagnosis import divergence_advice
+from transduce.training.diagnosis import divergence_advice, settings_advice
 from transduce.training.feed import Feed
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import peak_flops
 from transduce.training.interval import Interval
 from transduce.training.judge import Ending, Judge
+from transduce.training.lock import held
 from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
-from transduce.training.run import FINISHED, Standing, claim, finished, fit_to_store, held, mark_finished
+from transduce.training.run import claim, finished, fit_to_store, mark_finished, refuse_another, refuse_lost
 from transduce.training.signals import Interrupted, Signals, watched_signals
+from transduce.training.standing import Standing
 from transduce.training.state import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 
@@ -41,12 +43,16 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
     recipe = fit_to_store(recipe, store)
     with held(run) if world.speaks else nullcontext():
         if world.speaks:
-            claim(run, recipe)
-        trainer = Trainer(recipe, store, run, world, start_from)
-        if why := finished(run, recipe):
+            refuse_another(run, recipe)
+        standing = finished(run)
+        if standing and standing.tokenizers == _tokenizers(store) and (end := standing.end(recipe.training)):
             if world.speaks:
-                print(f"{run} is finished: {why}; raise training.steps to go on")
-            return trainer.standing
+                print(f"{run} is finished: {end.why}; it goes on {end.goes_on}")
+            return standing
+        refuse_lost(run)
+        trainer = Trainer(recipe, store, run, world, start_from)
+        if world.speaks:
+            claim(run, recipe, start_from)
         return trainer.run_to_end()
 
 
@@ -72,9 +78,7 @@ class Trainer:
         self.ema: dict[str, Tensor] = {}
         self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
         self._resume(start_from)
-        if training.warmup_steps > training.steps:
-            long = f"training.warmup_steps is {training.warmup_steps:,}, but training.steps {training.steps:,}"
-            self.messages.append(("advice", f"{long}: the learning rate never reaches its peak; lower warmup_steps"))
+        self.messages += [("advice", advice) for advice in settings_advice(training)]
         # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
         self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
         whole = training.optimiser != "muon" and not training.recompute  # else Python has a part in a step
@@ -98,7 +102,7 @@ class Trainer:
             if ending.final:
                 progress.finish(standing.step, ending.message)
                 if self.world.speaks:
-                    mark_finished(self.run, self.recipe, ending.message)
+                    mark_finished(self.run, standing)
             else:
                 progress.event(standing.step, "stop", ending.message)
                 # torchrun starts again who leaves with a status, were it a single rank.
@@ -109,10 +113,8 @@ class Trainer:
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
         training, standing, progress = self.recipe.training, self.standing, judge.progress
         interval = Interval(progress, self.recipe)
-        if standing.ended and not (self.run / FINISHED).exists():  # all that is left is to finish
-            return Ending(True, standing.ended)
-        judged = self._validate(judge)  # a signal may have kept it from being done, and may again
-        ending, settled = self._stopped(signals) or judged, standing.step
+        self._validate(judge)  # a signal may have kept it from being done, and may again
+        ending, settled = self._stopped(signals) or self._judged(), standing.step
         while not ending and standing.step < training.steps:
             feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
             try:
@@ -135,12 +137,12 @@ class Trainer:
                 feed.close()
             if settled < standing.step:  # there was no room to validate or to save; here the error's frames are gone
                 ending, settled = self._settle(judge, saver, interval), standing.step
-        return ending or Ending(True, f"{training.steps:,} steps done")
+        return ending or Ending(True, f"{standing.step:,} steps done")
 
     def _settle(self, judge: Judge, saver: BackgroundSaver, interval: Interval) -> Ending | None:
         """After a step: validate and save, if they are due, and whether that or a signal is a reason to stop."""
-        judged = self._validate(judge)
-        ending = self._stopped(judge.signals) or judged
+        self._validate(judge)
+        ending = self._stopped(judge.signals) or self._judged()
         scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
         good = self.standing.skipped_in_a_row < 2  # or the last good checkpoint would make room for the same again
         if ending or scored or (good and self._due(self.recipe.training.save_every)):
@@ -156,23 +158,23 @@ class Trainer:
         name = signals.seen[0] if signals.seen else "a signal to another rank"
         return Ending(False, f"{name}: saved; the same command goes on from here")
 
-    def _validate(self, judge: Judge) -> Ending | None:
-        """If it is due and not yet done: scores and bundles, and whether that is a reason to stop."""
+    def _judged(self) -> Ending | None:
+        """If the scores are a reason to stop."""
+        end = self.standing.verdict(self.recipe.training)
+        return Ending(True, end.why) if end else None
+
+    def _validate(self, judge: Judge) -> None:
+        """If it is due and not yet done: scores and bundles."""
         if not self._due(self.recipe.training.validate_every) or self.standing.validated == self.standing.step:
-            return None
+            return
         if self._stopped(judge.signals):
-            return None
+            return
         weights = whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
         if self.store.validation.pairs:
             what = "translating" if self.recipe.training.validation_sentences else "the loss of"
             judge.progress.event(self.standing.step, "validating", f"{what} the validation set")
-        try:
-            result = judge.score(weights)
-        except Interrupted:
-            return None
-        ending = judge.decide(result, weights)
-        self.standing.ended = ending.message if ending else ""
-        return ending
+        with suppress(Interrupted):
+            judge.keep(judge.score(weights), weights)
 
     def _due(self, every: int) -> bool:
         return self.standing.step % every == 0 or self.standing.step == self.recipe.training.steps
@@ -217,17 +219,15 @@ class Trainer:
 
     def _note_skips(self, skipped: list[bool], progress: Progress) -> None:
         """Count steps that were not finite; too many in a row end the run, and the last checkpoint is good."""
-        for step, was_skipped in enumerate(skipped, self.standing.step - len(skipped) + 1):
-            self.standing.skipped += was_skipped
-            self.standing.skipped_in_a_row = self.standing.skipped_in_a_row + 1 if was_skipped else 0
-            if self.standing.skipped_in_a_row >= MOST_SKIPPED:
-                raise CheckpointError(
-                    f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; "
-                    f"{divergence_advice(self.recipe, self.standing.skipped, bf16=self.bf16)}"
-                )
+        standing, advice = self.standing, divergence_advice(self.recipe, bf16=self.bf16)
+        for step, was_skipped in enumerate(skipped, standing.step - len(skipped) + 1):
+            standing.skipped += was_skipped
+            standing.skipped_in_a_row = standing.skipped_in_a_row + 1 if was_skipped else 0
+            if standing.skipped_in_a_row >= MOST_SKIPPED:
+                raise CheckpointError(f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; {advice}")
         if any(skipped):
-            advice = divergence_advice(self.recipe, self.standing.skipped, bf16=self.bf16)
-            progress.event(self.standing.step, "skipped", advice)
+            message = f"steps without a finite gradient so far, which were skipped: {standing.skipped}; if it goes on, "
+            progress.event(standing.step, "skipped", message + advice)
 
     def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
         """Every rank collects, rank 0 writes."""
