@@ -10,6 +10,7 @@ import pytest
 from transduce.cli import COMMANDS, run
 from transduce.decoding import translator
 from transduce.program import SHELLS
+from transduce.recipe import load_recipe
 from transduce.training import command
 from transduce.training.standing import Standing
 
@@ -44,6 +45,10 @@ def test_shell_completion_is_printed(shell, capsys):
     [
         (["describe", "bas"], "'bas' is neither a .toml file nor a preset"),
         (["describe", "base", "model.M=3"], "model.M is not a setting"),
+        (
+            ["describe", "base", "model=3", "--batch-tokens", "3", "model.N=2"],
+            "model is 3; expected a table of settings",
+        ),
         (["describe", "base", "--bach", "3"], "--bach is not an option of transduce describe; expected one of --"),
         (
             ["train", "r.toml", "--out", "x"],
@@ -113,6 +118,17 @@ def test_the_value_of_an_option_is_no_setting(monkeypatch):
     ((given, named),) = seen
     assert given == ("base", ("training.steps=7",))
     assert (named["run"], named["store"]) == (Path("training.steps=5"), Path("data.v=2"))
+
+
+def test_until_goes_before_the_setting(tmp_path, monkeypatch):
+    seen, recipe = [], tmp_path / "r.toml"
+    recipe.write_text('[training]\nuntil = "bleu=10"\n')
+    monkeypatch.setattr(
+        command, "train_from_recipe", lambda *given, **_: seen.append(load_recipe(*given)) or Standing()
+    )
+    for arguments in ([], ["--until", "bleu=30"], ["--until", "bleu=30", "training.until=bleu=20"], ["--until", ""]):
+        assert run(["train", str(recipe), *arguments]) == 0
+    assert [each.training.until for each in seen] == ["bleu=10", "bleu=30", "bleu=30", ""]
 
 
 @pytest.mark.parametrize(("signal", "status"), [("", 0), ("SIGTERM", 143), ("SIGINT", 130)])

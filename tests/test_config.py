@@ -107,6 +107,12 @@ def test_a_wrong_override_says_what_is_known(override, message):
         load_recipe("base", [override])
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_value_for_a_section_is_not_passed_over(order):
+    with pytest.raises(ConfigError, match="training is 5; expected a table of settings"):
+        load_recipe("base", ["training=5", "training.steps=3"][::order])
+
+
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -63,6 +63,16 @@ def test_what_goes_wrong_has_a_status_and_a_line(how, status, line, capsys):
     assert (captured.out, captured.err) == ("", line)
 
 
+@pytest.mark.parametrize(
+    ("local_rank", "met_by_rank", "said"), [("0", None, True), ("1", None, False), ("1", 5, True), ("0", 4, True)]
+)
+def test_a_mistake_of_all_ranks_is_said_by_the_first_of_a_machine(local_rank, met_by_rank, said, monkeypatch, capsys):
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    monkeypatch.setattr(DataError, "met_by_rank", met_by_rank)
+    assert run(COMMANDS, ["fail", "--how", "user"]) == 2
+    assert bool(capsys.readouterr().err) is said
+
+
 def test_a_bug_keeps_its_trace():
     with pytest.raises(KeyError):
         run(COMMANDS, ["fail", "--how", "a bug"])

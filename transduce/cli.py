@@ -63,7 +63,7 @@ def train(
         run: The folder of the run; by default runs/ and the recipe's name.
         store: The token store, made where it is missing; by default next to the recipe.
         start_from: A bundle whose weights to start from (fine-tuning).
-        until: Stop at a score, such as bleu=25.
+        until: Stop at a score, such as bleu=25, whatever training.until says; '' for none.
         device: What to train on; by default a GPU if there is one.
     """
     from transduce.recipe import load_recipe

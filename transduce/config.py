@@ -219,9 +219,7 @@ class TrainingConfig:
     micro_batches: int = 0  # parts of a step on each device; 0: as few as fit into memory
     sharding: Literal["ddp", "fsdp"] = "ddp"  # over several devices: whole copies, or shards
     recompute: bool = False  # activation checkpointing: less memory, a third more time
-    ema: float = (
-        0.0  # decay of a moving average of the weights; it, and no mean of checkpoints, is the model then; 0: off
-    )
+    ema: float = 0.0  # decay of a moving average of weights: the model, in place of a mean of checkpoints; 0: off
     report_every: int = 50  # steps, to metrics.jsonl and to a terminal; a log without one has fewer lines (scaling.md)
     validate_every: int = 1_000
     validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone

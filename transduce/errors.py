@@ -20,6 +20,8 @@ from types import ModuleType
 class TransduceError(Exception):
     """A mistake that the user can put right."""
 
+    met_by_rank: int | None = None  # of several processes of a training that were under way, so others may not meet it
+
 
 class ConfigError(TransduceError):
     """A setting that cannot work, or a name that does not exist."""

@@ -8,6 +8,7 @@ import functools
 import gc
 import inspect
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from transduce.errors import InputError, TransduceError, lacks_memory
 Commands: TypeAlias = Mapping[str, Callable[..., None]]
 # What the parser says of a value that should be a number, or nothing: the option, its type, the value.
 _NOT_A_NUMBER = re.compile(r"Error parsing (\S+): .*?\b(int|float)\b.*'(.*)'", re.IGNORECASE)
-_SETTING = re.compile(rf"({'|'.join(section.name for section in fields(Recipe))})\.\w.*=")
+_SETTING = re.compile(rf"({'|'.join(section.name for section in fields(Recipe))})(\.\w.*)?=")
 SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
 
 
@@ -39,7 +40,9 @@ def run(commands: Commands, arguments: Sequence[str]) -> int:
             _check_first(commands, arguments)
             _parse(commands, arguments)()
     except TransduceError as error:
-        print(f"transduce: {error}", file=sys.stderr)
+        # What is wrong with the command that torchrun gave to all processes of a machine, the first of them says.
+        if error.met_by_rank is not None or os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"transduce: {error}", file=sys.stderr)
         return 2
     except SystemExit as stop:
         return int(stop.code or 0)

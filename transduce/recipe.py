@@ -67,9 +67,9 @@ def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
         *sections, setting = name.split(".")
         table = tree
         for section in sections:
-            if not isinstance(table.get(section), dict):
-                table[section] = {}
-            table = table[section]
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{section} is {table!r}; expected a table of settings, such as {name}={value}")
         table[setting] = value
     return update(recipe, tree)
 

@@ -13,8 +13,9 @@ import torch.multiprocessing as multiprocessing
 from tests.model.conftest import build
 from tests.training.ranks import FORKS
 from tests.training.test_step import ALONE, RECIPE, batch, steps
+from transduce.errors import DataError
 from transduce.training.memory import fitting_micro_batches, too_few
-from transduce.training.parallel import World, distribute
+from transduce.training.parallel import World, distribute, world
 from transduce.training.step import Learner
 
 pytestmark = pytest.mark.ranks
@@ -122,3 +123,9 @@ def test_two_ranks_take_the_steps_of_one(ranks):
             assert ours["norm"] == pytest.approx(float(result.gradient_norm)), case
             for name, weight in expected.items():
                 assert torch.allclose(ours["weights"][name], weight, atol=1e-9), f"{case}: {name}"
+
+
+def test_what_a_rank_meets_under_way_is_its_own_to_say():
+    with pytest.raises(DataError) as met, world("cpu"):
+        raise DataError("damaged")
+    assert met.value.met_by_rank == 0

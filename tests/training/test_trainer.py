@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import signal
 import time
@@ -21,6 +22,7 @@ from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.describe import training_memory
 from transduce.errors import BundleError, CheckpointError, ConfigError, DataError
+from transduce.model import Transformer
 from transduce.presets import TINY
 from transduce.recipe import load_recipe
 from transduce.training.command import train_from_recipe
@@ -30,10 +32,11 @@ from transduce.training.memory import _estimate, _machine_memory, fitting_micro_
 from transduce.training.metrics import read_metrics
 from transduce.training.parallel import World
 from transduce.training.run import FINISHED, finished
+from transduce.training.signals import watched_signals
 from transduce.training.standing import Standing
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer, train
-from transduce.training.validate import Validation
+from transduce.training.validate import Validation, validate
 
 _NAN = torch.full((2,), torch.nan)
 ALONE = World(0, 1, torch.device("cpu"))
@@ -463,6 +466,22 @@ def test_only_what_a_validation_does_is_said(made, tmp_path, capsys):
     bare = replace(made_up, data=replace(made_up.data, validation=()))
     train(bare, prepare(bare, made[0].parent, tmp_path / "bare.store"), tmp_path / "bare", ALONE)
     assert "validating" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stop", ["training.until=bleu=20", "training.patience=3"])
+def test_a_run_that_would_stop_at_a_score_needs_something_to_score(made, tmp_path, stop):
+    line = f"{stop.replace('=', ' is ', 1)}, but without [[data.validation]] nothing is scored; add it to"
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        train_from_recipe(str(made[0]), [*SMALL, "data.validation=[]", stop], run=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_gives_no_numbers_translates_nothing(made):
+    model = Transformer(made[1].model)
+    torch.nn.init.constant_(next(model.parameters()), torch.nan)
+    with watched_signals() as signals:
+        found = validate(model, made[2], made[1], ALONE, signals)
+    assert (found.bleu, found.chrf, found.judged_by, found.samples) == (0.0, 0.0, "bleu", [])
 
 
 def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(made, tmp_path):

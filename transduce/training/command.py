@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from transduce.bundle import find_bundle, load_bundle
+from transduce.bundle import Bundle, find_bundle, load_bundle
+from transduce.config import Recipe
 from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
 from transduce.errors import BundleError, ConfigError
@@ -32,18 +33,11 @@ def train_from_recipe(
 ) -> Standing:
     """Prepare the recipe's data on one rank, then train on all."""
     recipe = load_recipe(name, overrides)
-    if not recipe.data.corpora:
-        raise ConfigError(f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
+    _refuse_what_cannot_work(name, recipe, device)
     path, folder = Path(name), run or Path("runs") / Path(name).stem
     place, tokenizers, bundle = store or default_store(name), {}, None
-    if start := start_from or started_from(folder):
-        try:
-            bundle = load_bundle(find_bundle(start))
-        except BundleError as error:
-            again = "" if start_from else f"{folder} was fine-tuned from {start}, so name its place with --start-from: "
-            raise BundleError(f"{again}{error}") from None
+    if start_from or started_from(folder):
+        bundle = _load_start(start_from, folder)
         recipe, tokenizers = adopt(recipe, bundle, overrides), bundle.tokenizers
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
@@ -54,3 +48,24 @@ def train_from_recipe(
             prepare(recipe, path.parent, place, replace=False, tokenizers=tokenizers, say=say)
         here.wait()
         return train(recipe, Store(place), folder, here, start_from=bundle)
+
+
+def _refuse_what_cannot_work(name: str, recipe: Recipe, device: str | None) -> None:
+    training = recipe.training
+    if not recipe.data.corpora:
+        raise ConfigError(f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo")
+    if not recipe.data.validation and (training.until or training.patience):
+        what = f"until is {training.until}" if training.until else f"patience is {training.patience}"
+        raise ConfigError(f"training.{what}, but without [[data.validation]] nothing is scored; add it to {name}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
+
+
+def _load_start(named: Path | None, run: Path) -> Bundle:
+    """The bundle to start from; a run that was begun knows its own."""
+    start = named or started_from(run)
+    try:
+        return load_bundle(find_bundle(start))
+    except BundleError as error:
+        why = "" if named else f"{run} was fine-tuned from {start}, so name its place with --start-from: "
+        raise BundleError(f"{why}{error}") from None

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from transduce.errors import RankError
+from transduce.errors import RankError, TransduceError
 from transduce.model import Transformer
 
 Sharding = Literal["ddp", "fsdp"]
@@ -104,6 +104,9 @@ def world(device: str | None = None) -> Iterator[World]:
     try:
         with this.naming_the_lost():
             yield this
+    except TransduceError as error:
+        error.met_by_rank = this.rank
+        raise
     finally:
         if size > 1:
             dist.destroy_process_group()

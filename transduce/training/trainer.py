@@ -226,8 +226,8 @@ class Trainer:
             if standing.skipped_in_a_row >= MOST_SKIPPED:
                 raise CheckpointError(f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; {advice}")
         if any(skipped):
-            message = f"steps without a finite gradient so far, which were skipped: {standing.skipped}; if it goes on, "
-            progress.event(standing.step, "skipped", message + advice)
+            message = f"{standing.skipped} so far, for want of a finite gradient; if it goes on, {advice}"
+            progress.event(standing.step, "skipped", message)
 
     def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
         """Every rank collects, rank 0 writes."""

@@ -76,7 +76,9 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World, sig
     sources, references, hypotheses = [], [], []
     bleu = chrf = math.nan
     limit = recipe.training.validation_sentences
-    if limit and section.pairs:
+    if limit and not math.isfinite(loss):  # such a model has no words, and a search through it no end
+        bleu = chrf = 0.0
+    elif limit and section.pairs:
         each = -(-limit // len(section.corpora))
         for name in section.corpora:
             source_texts, target_texts = section.texts(name)
