@@ -93,6 +93,22 @@ def test_the_bar_shows_every_figure_and_leaves_the_terminal_as_it_was(told, term
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
 
 
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_bar_stays_on_its_lines_in_a_narrow_terminal(told, terminal, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with told.attempt() as progress:
+        told.step(progress, 10, learning_rate=1.2e-5)
+        display = progress._display
+        lines = display._console.render_lines(display._frame(), pad=False)
+    shown = ["".join(part.text for part in line) for line in lines]
+    assert len(shown) == 2
+    assert shown[0].startswith("step 10/100 ")
+    assert shown[0].endswith(" left")
+    assert shown[1] == "loss 8.500  perplexity 20" + "  learning rate 1.2e-05  110 tokens/s  60% of peak" * (
+        columns > 40
+    )
+
+
 def test_compiling_is_shown_with_its_time_until_the_next_report(told, terminal, monkeypatch):
     now = [2e9]
     monkeypatch.setattr(time, "time", lambda: now[0])

@@ -193,6 +193,16 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_pat
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(made, tmp_path, monkeypatch):
+    run, step = tmp_path / "run", Trainer._step
+    monkeypatch.setattr(
+        Trainer, "_step", lambda self, *given: (given[2] == 3 and shutil.rmtree(run), step(self, *given))[1]
+    )
+    with pytest.raises(CheckpointError, match=r"run was removed while it was trained, and ends here; restore it, or"):
+        train(made[1], made[2], run, ALONE)
+    assert not run.exists()
+
+
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
     run = tmp_path / "run"
     with held(run), pytest.raises(ConfigError, match="another process trains in"), held(run):

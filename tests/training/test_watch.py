@@ -1,6 +1,8 @@
 """Curves in the terminal: of any run, at any time, within the terminal; and one line for what is no run."""
 
+import fcntl
 import io
+import platform
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from transduce.cli import run as command
 from transduce.training import watch as watching
+from transduce.training.lock import LOCK, held, is_held
 from transduce.training.metrics import read_metrics
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
@@ -38,6 +41,9 @@ def test_a_run_without_validation_and_without_steps_can_be_watched(told):
         assert "no step reported yet" in text_of(told)
         told.step(progress, 10)
         assert "no validation yet" in text_of(told)
+        told.validate(progress, 10, bleu=float("nan"), chrf=float("nan"), samples=[])
+        assert "no validation yet" not in text_of(told)
+        assert "nothing translated: validation by the loss alone" in text_of(told)
         told.step(progress, 20, loss=float("nan"), perplexity=float("nan"))
         assert "loss not finite" in text_of(told)
 
@@ -55,6 +61,32 @@ def test_a_run_that_says_nothing_for_long_is_not_called_running(told, monkeypatc
     assert "no sign of life for 2:00:0" in text_of(told)
 
 
+def test_a_killed_run_is_told_from_one_that_runs_by_its_lock(told, monkeypatch):
+    with held(told.folder):
+        told.go(last=50)
+        assert "run: running, step 50" in text_of(told)
+        later = time.time() + 100
+        with monkeypatch.context() as patch:  # a long validation
+            patch.setattr(time, "time", lambda: later)
+            assert "run: running, step 50" in text_of(told)
+    assert "run: killed, step 50" in text_of(told)
+    assert "left" not in text_of(told)
+    monkeypatch.setattr(platform, "node", lambda: "another")  # which the lock may not be known to
+    assert "run: running, step 50" in text_of(told)
+
+
+def test_a_glance_at_the_lock_keeps_nobody_from_training(told, monkeypatch):
+    with held(told.folder):
+        pass
+    with (told.folder / LOCK).open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+        with held(told.folder):
+            assert is_held(told.folder)
+    assert is_held(told.folder) is False
+    assert is_held(told.folder / "nowhere") is None
+
+
 @pytest.mark.parametrize("make", [False, True])
 def test_what_is_no_run_is_one_line_and_status_2(tmp_path, capsys, make):
     path = tmp_path / "here"
@@ -64,6 +96,12 @@ def test_what_is_no_run_is_one_line_and_status_2(tmp_path, capsys, make):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "expected a run, the folder that transduce train writes" in err
+
+
+def test_figures_that_do_not_fit_are_left_out(told):
+    told.go(last=50)
+    assert text_of(told, 80).splitlines()[1].split("  ")[-1] == "60% of peak"
+    assert text_of(told, 160).splitlines()[1].endswith("data wait 5%")
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (200, 60)])

@@ -94,9 +94,9 @@ class Display:
         record, under_way = self._latest, self._under_way
         step = record.get("step", 0)
         bar = Table.grid(padding=(0, 1), expand=True)
-        bar.add_column()
+        bar.add_column(no_wrap=True)
         bar.add_column(ratio=1)
-        bar.add_column()
+        bar.add_column(no_wrap=True)
         left = ""
         if record.get("seconds_left") is not None:
             left = f"{clock(record['seconds_left'] - (time.time() - record['time']))} left"
@@ -108,14 +108,17 @@ class Display:
         )
         lines: list[RenderableType] = [bar]
         if "loss" in record:
-            lines.append(Text("  ".join(step_figures(record)), style="cyan"))
+            lines.append(Text(fitting(step_figures(record), self._console.width), style="cyan"))
         if under_way:
             lines.append(Text(f"{under_way['event']} {clock(time.time() - under_way['time'])}", style="yellow"))
         return Group(*lines)
 
 
 def step_figures(record: Record) -> list[str]:
-    """Loss, perplexity, learning rate, tokens per second, share of the peak, share of waiting: as words."""
+    """Loss, perplexity, learning rate, tokens per second, share of the peak, share of waiting: as words.
+
+    The first matter most.
+    """
     figures = _named_numbers(record)
     figures.append(f"learning rate {record['learning_rate']:.2g}")
     figures.append(f"{compact(record['target_tokens_per_second'])} tokens/s")
@@ -123,6 +126,13 @@ def step_figures(record: Record) -> list[str]:
         figures.append(f"{record['peak_share']:.0%} of peak")
     figures.append(f"data wait {record['data_share']:.0%}")
     return figures
+
+
+def fitting(figures: list[str], width: int) -> str:
+    """One line of as many of the first figures as it has room for."""
+    while len(line := "  ".join(figures)) > width:
+        figures = figures[:-1]
+    return line
 
 
 def compact(number: float) -> str:

@@ -81,10 +81,15 @@ class History:
 
     @property
     def status(self) -> Literal["running", "finished", "stopped"]:
-        """As far as the file knows: a killed run looks like one that runs, but for the time of its last line."""
+        """As far as the file knows: a killed run looks like one that runs, but for its lock and last line's time."""
         if self.of("finish"):
             return "finished"
         return "stopped" if self.last.get("event") == "stop" else "running"
+
+    @property
+    def no_translations(self) -> str:
+        """Where there are none: why."""
+        return "nothing translated: validation by the loss alone" if self.of("validation") else "no validation yet"
 
     @property
     def flops(self) -> float:

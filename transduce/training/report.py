@@ -116,7 +116,7 @@ def _samples(history: History) -> str:
         + "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>' for name, text in sample)
         + "</dl>"
         for sample in samples
-    ) or '<p class="none">no validation yet</p>'  # fmt: skip
+    ) or f'<p class="none">{history.no_translations}</p>'  # fmt: skip
 
 
 def _events(history: History) -> str:

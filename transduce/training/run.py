@@ -18,7 +18,7 @@ from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import differences, read_override, read_recipe, to_toml
 from transduce.training.standing import Standing
 
-FINISHED, STARTED_FROM = "finished.json", "started-from.txt"
+RECIPE, STARTED_FROM, FINISHED = "recipe.toml", "started-from.txt", "finished.json"
 FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
     "training.steps", "training.report_every", "training.validate_every", "training.validation_sentences",
     "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.average",
@@ -73,7 +73,7 @@ def check_place(run: Path, recipe: Recipe) -> None:
 
 def refuse_another(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -> None:
     """The run's folder belongs to one recipe: another is refused, not mixed in."""
-    path = run / "recipe.toml"
+    path = run / RECIPE
     if path.exists():
         changed = differences(recipe, read_recipe(path))
         refused = [name for name in changed if name not in FREE_TO_CHANGE | free and not name.startswith("search.")]
@@ -95,12 +95,18 @@ def refuse_lost(run: Path) -> None:
 
 def claim(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
     """Write down whose the folder is, and that its run goes on."""
-    with whole_file(run / "recipe.toml") as file:
+    with whole_file(run / RECIPE) as file:
         file.write(to_toml(recipe).encode())
     if start_from is not None:
         with whole_file(run / STARTED_FROM) as file:
             file.write(os.fsencode(start_from.path.absolute()))
     (run / FINISHED).unlink(missing_ok=True)
+
+
+def refuse_removed(run: Path) -> None:
+    """Nobody may find half a run in the place of one that was removed while it was trained."""
+    if not (run / RECIPE).exists():
+        raise CheckpointError(f"{run} was removed while it was trained, and ends here; restore it, or begin a new run")
 
 
 def started_from(run: Path) -> Path | None:

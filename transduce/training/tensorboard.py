@@ -15,10 +15,13 @@ class Board:
     """Writes under `tensorboard/` of the run; what an earlier attempt wrote after `start_step` is hidden."""
 
     def __init__(self, run: Path, start_step: int) -> None:
-        self._writer = SummaryWriter(run / "tensorboard", purge_step=start_step + 1 if start_step else 0)
+        self._folder = run / "tensorboard"
+        self._writer = SummaryWriter(self._folder, purge_step=start_step + 1 if start_step else 0)
 
     def write(self, record: Record) -> None:
         """Numbers become curves; samples, events and the recipe texts."""
+        if not self._folder.exists():  # somebody removed it; the writer's thread would end with a traceback
+            return
         kind, step = record["kind"], record["step"]
         if kind in ("step", "validation"):
             for name, value in record.items():
@@ -30,6 +33,7 @@ class Board:
             self._writer.add_text(f"events/{record['event']}", _verbatim(record["message"]), step)
         if "recipe" in record:
             self._writer.add_text("recipe", _verbatim(record["recipe"]), step)
+        self._writer.flush()
 
     def close(self) -> None:
         """Everything is on disk."""

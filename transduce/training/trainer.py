@@ -29,7 +29,15 @@ from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
-from transduce.training.run import claim, finished, fit_to_store, mark_finished, refuse_another, refuse_lost
+from transduce.training.run import (
+    claim,
+    finished,
+    fit_to_store,
+    mark_finished,
+    refuse_another,
+    refuse_lost,
+    refuse_removed,
+)
 from transduce.training.signals import Interrupted, Signals, watched_signals
 from transduce.training.standing import Standing
 from transduce.training.state import collect, load_weights, restore, spread, whole
@@ -124,6 +132,7 @@ class Trainer:
                     interval.add(result, item.source_tokens, feed.waited)
                     saver.look()
                     if any(map(self._due, (training.report_every, training.validate_every, training.save_every))):
+                        refuse_removed(self.run)
                         self._note_skips(interval.write(standing.step), progress)
                     ending, settled = self._settle(judge, saver, interval), standing.step
                     if ending or standing.step >= training.steps:

@@ -10,7 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from transduce.training.display import clock, compact, printable, step_figures
+from transduce.training.display import clock, compact, fitting, printable, step_figures
+from transduce.training.lock import is_held
 from transduce.training.metrics import FILE_NAME, History, Point, read_metrics
 
 PAUSE = 1.0  # seconds between two looks at the file
@@ -45,34 +46,34 @@ def frame(run: Path, history: History, console: Console) -> RenderableType:
     height = max(min((console.height - 16) // 2, 14), 4)
     size = (max(min(console.width, 120) - MARGIN - 2, 8), height)
     ascii_only = console.options.ascii_only
-    parts: list[RenderableType] = [*_headline(run, history), ""]
+    parts: list[RenderableType] = [*_headline(run, history, console.width), ""]
     loss = [("training", history.curve("step", "loss")), ("validation", history.curve("validation", "loss"))]
     parts += plot("loss", loss, size, history.step, ascii_only)
     if bleu := history.curve("validation", "bleu"):
         parts += ["", *plot("BLEU", [("validation", bleu)], size, history.step, ascii_only)]
     else:
-        parts += ["", "no validation yet"]
+        parts += ["", history.no_translations]
     events = history.of("event")[-3:]
     lines = [f"step {event['step']:,}  {event['event']}: {printable(event['message'])}" for event in events]
     parts += ["", *(Text(line, overflow="ellipsis", no_wrap=True) for line in lines)]
     return Group(*(Text(part) if isinstance(part, str) else part for part in parts))
 
 
-def _headline(run: Path, history: History) -> list[str]:
+def _headline(run: Path, history: History, width: int) -> list[str]:
     total = history.attempt.get("total_steps", 0)
     state: str = history.status
     age = time.time() - history.last["time"]
-    if state == "running" and age > 60:
-        state = f"no sign of life for {clock(age)}"
+    if state == "running" and (held := is_held(run)) is not True:
+        state = "killed" if held is False else f"no sign of life for {clock(age)}" if age > 60 else state
     done = f" ({history.step / total:.0%})" if total else ""
     lines = [
         f"{run.resolve().name}: {state}, step {history.step:,} of {total:,}{done}, {clock(history.seconds)} so far"
     ]
     if not (steps := history.of("step")):
         return [*lines, "no step reported yet"]
-    if history.status == "running":
+    if state == "running":
         lines[0] += f", {clock(steps[-1]['seconds_left'] - age)} left"
-    return [*lines, "  ".join(step_figures(steps[-1]))]
+    return [*lines, fitting(step_figures(steps[-1]), width)]
 
 
 def plot(
