@@ -26,6 +26,7 @@ from torch import nn
 from bench.profiling import kernels_of
 from transduce.config import Recipe
 from transduce.describe import count_flops
+from transduce.disk import whole_file
 from transduce.model import Tokens, Transformer, tiled
 from transduce.presets import preset
 from transduce.training.graph import GraphedStep
@@ -253,7 +254,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / "train.json")
     arguments = parser.parse_args()
     arguments.json.parent.mkdir(exist_ok=True)
-    arguments.json.touch()  # a place that cannot be written is better known before the work
+    with whole_file(arguments.json) as file:  # a place that cannot be written is better known before the work
+        file.write(json.dumps(results(arguments), indent=1).encode())
+
+
+def results(arguments: argparse.Namespace) -> dict[str, object]:
+    """Measure what is asked for and print a table of it."""
+    cuda = torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
     recipe = preset(arguments.preset)
     recipe = replace(
@@ -292,7 +299,7 @@ def main() -> None:
             }
             for name, each in rows.items()
         }  # fmt: skip
-    arguments.json.write_text(json.dumps(result, indent=1))
+    return result
 
 
 if __name__ == "__main__":

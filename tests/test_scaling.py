@@ -15,7 +15,7 @@ from transduce import cli
 from transduce.data.phrases import write_phrases
 from transduce.training import command
 from transduce.training.metrics import read_metrics
-from transduce.training.run import Standing
+from transduce.training.standing import Standing
 
 DOCUMENT = (Path(__file__).parent.parent / "docs/scaling.md").read_text(encoding="utf-8")
 SMALL = [
