@@ -16,6 +16,7 @@ from transduce.data.store import Store
 from transduce.disk import whole_file
 from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import differences, read_override, read_recipe, to_toml
+from transduce.training.parallel import World
 from transduce.training.standing import Standing
 
 RECIPE, STARTED_FROM, FINISHED = "recipe.toml", "started-from.txt", "finished.json"
@@ -84,15 +85,6 @@ def refuse_another(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -> N
             )
 
 
-def refuse_lost(run: Path) -> None:
-    """A finished run whose checkpoints are gone cannot go on, and to begin anew would be a quiet loss."""
-    if (run / FINISHED).exists() and not checkpoints(run / "checkpoints"):
-        raise CheckpointError(
-            f"{run} is finished, but its checkpoints are gone: it cannot go on; restore them, or begin a new run with "
-            f"its model: --start-from {run} --run FOLDER"
-        )
-
-
 def claim(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
     """Write down whose the folder is, and that its run goes on."""
     with whole_file(run / RECIPE) as file:
@@ -128,3 +120,20 @@ def finished(run: Path) -> Standing | None:
         return Standing.from_json(record) if int(record["step"]) else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+
+
+def ended(run: Path, recipe: Recipe, tokenizers: Sequence[str], world: World) -> Standing | None:
+    """Where a finished run stands, if this recipe does not make it go on; otherwise it needs its checkpoints."""
+    standing = finished(run)
+    end = standing.end(recipe.training) if standing and standing.tokenizers == tokenizers else None
+    seen_by_all = not world.any(end is None)  # else ranks see different folders, and will say so
+    if end and seen_by_all:
+        if world.speaks:
+            print(f"{run} is finished: {end.why}; it goes on {end.goes_on}")
+        return standing
+    if (run / FINISHED).exists() and not checkpoints(run / "checkpoints"):  # to begin anew would be a quiet loss
+        raise CheckpointError(
+            f"{run} is finished, but its checkpoints are gone: it cannot go on; restore them, or begin a new run with "
+            f"its model: --start-from {run} --run FOLDER"
+        )
+    return None

@@ -29,15 +29,7 @@ from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
-from transduce.training.run import (
-    claim,
-    finished,
-    fit_to_store,
-    mark_finished,
-    refuse_another,
-    refuse_lost,
-    refuse_removed,
-)
+from transduce.training.run import claim, ended, fit_to_store, mark_finished, refuse_another, refuse_removed
 from transduce.training.signals import Interrupted, Signals, watched_signals
 from transduce.training.standing import Standing
 from transduce.training.state import collect, load_weights, restore, spread, whole
@@ -52,12 +44,8 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
     with held(run) if world.speaks else nullcontext():
         if world.speaks:
             refuse_another(run, recipe)
-        standing = finished(run)
-        if standing and standing.tokenizers == _tokenizers(store) and (end := standing.end(recipe.training)):
-            if world.speaks:
-                print(f"{run} is finished: {end.why}; it goes on {end.goes_on}")
+        if standing := ended(run, recipe, _tokenizers(store), world):
             return standing
-        refuse_lost(run)
         trainer = Trainer(recipe, store, run, world, start_from)
         if world.speaks:
             claim(run, recipe, start_from)
