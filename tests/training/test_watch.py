@@ -1,5 +1,6 @@
 """Curves in the terminal: of any run, at any time, within the terminal; and one line for what is no run."""
 
+import errno
 import fcntl
 import io
 import platform
@@ -73,6 +74,15 @@ def test_a_killed_run_is_told_from_one_that_runs_by_its_lock(told, monkeypatch):
     assert "left" not in text_of(told)
     monkeypatch.setattr(platform, "node", lambda: "another")  # which the lock may not be known to
     assert "run: running, step 50" in text_of(told)
+
+
+def test_a_file_system_without_locks_keeps_nobody_from_training_and_tells_nothing(told, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with held(told.folder), held(told.folder):
+        assert is_held(told.folder) is None
 
 
 def test_a_glance_at_the_lock_keeps_nobody_from_training(told, monkeypatch):

@@ -21,7 +21,7 @@ def held(run: Path) -> Iterator[None]:
     run.mkdir(parents=True, exist_ok=True)
     with (run / LOCK).open("a+") as file:
         for _ in range(TRIES):
-            if _lock(file.fileno(), fcntl.LOCK_EX):
+            if _lock(file.fileno(), fcntl.LOCK_EX) is not False:
                 break
             time.sleep(PAUSE)
         else:
@@ -39,16 +39,20 @@ def is_held(run: Path) -> bool | None:
     """
     try:
         with (run / LOCK).open() as file:
-            if not _lock(file.fileno(), fcntl.LOCK_SH):
+            locked = _lock(file.fileno(), fcntl.LOCK_SH)
+            if locked is False:
                 return True
-            return False if file.read() == platform.node() else None
+            return False if locked and file.read() == platform.node() else None
     except OSError:
         return None
 
 
-def _lock(file: int, kind: int) -> bool:
+def _lock(file: int, kind: int) -> bool | None:
+    """Whether it could be had; None on a file system without locks, as some clusters have: it keeps nobody out."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        return None
     return True
