@@ -1,11 +1,11 @@
 """Settings: the paper's defaults, and contradictions refused with what to do."""
 
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, TrainingConfig
+from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, SearchConfig, TrainingConfig
 from transduce.errors import ConfigError
 from transduce.presets import BASE, BIG, PRESETS
 from transduce.recipe import differences, load_recipe, read_recipe, to_toml, update
@@ -39,6 +39,26 @@ from transduce.recipe import differences, load_recipe, read_recipe, to_toml, upd
 def test_a_combination_that_cannot_work_is_refused_with_the_reason(changes, message):
     with pytest.raises(ConfigError, match=message):
         ModelConfig(**changes)
+
+
+@pytest.mark.parametrize("section", [field.name for field in fields(Recipe)])
+def test_a_value_of_another_type_is_one_line_that_names_its_setting(section):
+    settings = getattr(Recipe(), section)
+    for field in fields(settings):
+        value, others = getattr(settings, field.name), ["4", None, 2.5, True, [], b"", object()]
+        if type(value) not in (int, float, bool):
+            continue
+        for other in others:
+            if type(other) is type(value) or (other is None and "None" in field.type):
+                continue
+            with pytest.raises(
+                ConfigError, match=rf"^{section}\.{field.name} is .*; expected {field.type.split()[0]}$"
+            ):
+                replace(settings, **{field.name: other})
+
+
+def test_a_number_may_be_written_without_its_point():
+    assert SearchConfig(alpha=1, patience=2).alpha == 1
 
 
 def test_what_is_odd_but_works_is_allowed():

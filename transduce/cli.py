@@ -196,20 +196,15 @@ def data(
     if action == "list":
         print(details(name) if name else listing())
         return
+    folder, languages = out or Path("data") / name, (source, target)
     recipe = get(
-        name,
-        out or Path("data") / name,
-        languages=(source, target),
-        mirror=mirror,
-        pairs=pairs,
-        seed=seed,
-        accept_changes=accept_changes,
+        name, folder, languages=languages, mirror=mirror, pairs=pairs, seed=seed, accept_changes=accept_changes
     )
     print(f"{name} is ready; next: transduce train {recipe}")
 
 
 def translate(
-    text: Positional[str | None] = None,
+    text: Positional[tuple[str, ...]] = (),
     *,
     model: UseAppendAction[tuple[Path, ...]] = (),
     beam: int | None = None,
@@ -232,7 +227,7 @@ def translate(
     Example: transduce translate --model runs/demo "in 98 weeks"
 
     Args:
-        text: What to translate; it may have many sentences and markup.
+        text: What to translate, in quotes; it may have many sentences and markup.
         model: A bundle, or the run that made it; by default the newest of ./runs, else the one of the package, which a
             terminal is told. Given several times, the models decide together.
         beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
@@ -256,9 +251,10 @@ def translate(
     from transduce.decoding.translator import Translator
     from transduce.recipe import adjusted
 
-    form = Format(column, errors, scores or alignments or nbest > 1, alignments, prefix)
-    if text is not None and (input or output or column):
+    if text and (input or output or column):
         raise InputError("a text was given, and --input, --output or --column too; give one or the other")
+    if len(text) > 1:
+        raise InputError(f'the text is {len(text)} words to the shell; put it in quotes: "{" ".join(text)}"')
     if not model:
         model = (find_bundle(),)
         if sys.stderr.isatty():
@@ -266,10 +262,11 @@ def translate(
     settings = functools.partial(adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest)
     with program.loading():
         translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
-    if text is None:
-        translate_stream(translator, input, output, form)
+    form = Format(column, errors, scores or alignments or translator.search.n_best > 1, alignments, prefix)
+    if text:
+        print_translation(translator, text[0], form)
     else:
-        print_translation(translator, text, form)
+        translate_stream(translator, input, output, form)
 
 
 def score(

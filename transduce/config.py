@@ -5,8 +5,9 @@ A contradiction is refused on construction: what was found, what was expected, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from transduce.errors import ConfigError
 
@@ -23,11 +24,23 @@ MODEL_SIZES = {  # the least and the most; with more, no machine could hold a ma
     "max_positions": (1, 10**8),
 }
 MOST_HYPOTHESES = 1000  # of a sentence, side by side
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigError(message)
+
+
+def _check(settings: Any, section: str, least: Mapping[str, int]) -> None:
+    """Every number, switch and word is of its type, and no number is below the least that makes sense."""
+    for item in fields(settings):
+        name, value = f"{section}.{item.name}", getattr(settings, item.name)
+        kind, _, none = str(item.type).partition(" | ")
+        if kind in _KINDS and not (value is None and none):
+            _refuse_unless(type(value) in _KINDS[kind], f"{name} is {value!r}; expected {kind}")
+            minimum = least.get(item.name)
+            _refuse_unless(minimum is None or value >= minimum, f"{name} is {value}; it must be at least {minimum}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +72,9 @@ class ModelConfig:
     kernel: Kernel = "auto"  # which implementation computes Equation 1
 
     def __post_init__(self) -> None:
+        _check(self, "model", {name: least for name, (least, _) in MODEL_SIZES.items()})
         for name, (least, most) in MODEL_SIZES.items():
-            value = least if getattr(self, name) is None else getattr(self, name)
-            _refuse_unless(value >= least, f"model.{name} is {value}; it must be at least {least}")
+            value = getattr(self, name) or least
             _refuse_unless(value <= most, f"model.{name} is {value:,}; more than {most:,} is surely a mistake")
         for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
             value = getattr(self, name)
@@ -122,9 +135,8 @@ class CorpusConfig:
             len(self.target) in (0, len(self.source)),
             f"a corpus has {len(self.source)} source and {len(self.target)} target files; they must be parallel",
         )
-        _refuse_unless(
-            0 < self.weight < float("inf"), f"a corpus has weight {self.weight}; it must be positive and finite"
-        )
+        fine = 0 < self.weight < float("inf")
+        _refuse_unless(fine, f"a corpus has weight {self.weight}; it must be positive and finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +154,8 @@ class CleanConfig:
     language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
 
     def __post_init__(self) -> None:
-        for name in ("min_letters", "max_words", "max_characters", "leak_words", "language_sample"):
-            value, least = getattr(self, name), int(name.startswith("max"))
-            _refuse_unless(value >= least, f"data.clean.{name} is {value}; it must be at least {least}")
-        _refuse_unless(self.max_ratio >= 1, f"data.clean.max_ratio is {self.max_ratio}; it must be at least 1")
+        least = dict.fromkeys(("max_words", "max_characters", "max_ratio"), 1)
+        _check(self, "data.clean", least | dict.fromkeys(("min_letters", "leak_words", "language_sample"), 0))
         _refuse_unless(
             "wrong-language" not in self.drop or self.language_sample == 0,
             "data.clean.drop names wrong-language, but only a sample of pairs is identified; set language_sample = 0",
@@ -168,15 +178,12 @@ class TokenizerConfig:
     training_sentences: int = 1_000_000  # sampled from the corpus
 
     def __post_init__(self) -> None:
-        _refuse_unless(self.vocab_size >= 3, f"data.tokenizer.vocab_size is {self.vocab_size}; it must be at least 3")
+        _check(self, "data.tokenizer", {"vocab_size": 3, "variants": 1, "training_sentences": 1})
         _refuse_unless(
             0.98 <= self.character_coverage <= 1,
             f"data.tokenizer.character_coverage is {self.character_coverage}; SentencePiece takes 0.98 to 1",
         )
         _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
-        for name in ("variants", "training_sentences"):
-            value = getattr(self, name)
-            _refuse_unless(value >= 1, f"data.tokenizer.{name} is {value}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +201,8 @@ class DataConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
+        _check(self, "data", {"max_tokens": 2})
         _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
-        _refuse_unless(self.max_tokens >= 2, f"data.max_tokens is {self.max_tokens}; it must be at least 2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,9 +238,8 @@ class TrainingConfig:
     until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tokens_per_step", "warmup_steps", "report_every", "validate_every", "save_every"):
-            value = getattr(self, name)
-            _refuse_unless(value >= 1, f"training.{name} is {value}; it must be at least 1")
+        counts = ("steps", "tokens_per_step", "warmup_steps", "report_every", "validate_every", "save_every")
+        _check(self, "training", dict.fromkeys(counts, 1))
         _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
         for name in ("micro_batches", "weight_decay", "clip_norm", "validation_sentences", "patience"):
             value = getattr(self, name)
@@ -296,19 +302,13 @@ class SearchConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, minimum in (("beam_size", 1), ("n_best", 1), ("max_extra", 0), ("min_length", 0), ("max_length", 1)):
-            value = getattr(self, name)
-            _refuse_unless(
-                value is None or value >= minimum, f"search.{name} is {value}; it must be at least {minimum}"
-            )
+        counts = dict.fromkeys(("max_extra", "min_length", "no_repeat_ngram", "max_repeats", "top_k", "seed"), 0)
+        _check(self, "search", counts | {"beam_size": 1, "n_best": 1, "max_length": 1})
         _refuse_unless(
             max(self.beam_size, self.n_best) <= MOST_HYPOTHESES,
             f"search.beam_size is {self.beam_size:,} and search.n_best {self.n_best:,}; "
             f"more than {MOST_HYPOTHESES:,} is surely a mistake",
         )
-        for name in ("no_repeat_ngram", "max_repeats", "top_k", "seed"):
-            value = getattr(self, name)
-            _refuse_unless(value >= 0, f"search.{name} is {value}; it must be at least 0")
         _refuse_unless(
             0 <= self.alpha < float("inf"),
             f"search.alpha is {self.alpha}; expected 0 (no length penalty) or more, such as the paper's 0.6",

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from transduce.cli import run
+from transduce.config import SearchConfig
 from transduce.data.compression import blocks
 from transduce.decoding.streams import Format, arriving
+from transduce.decoding.translator import Translator
 from transduce.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,14 @@ def test_a_text_is_translated(translate):
     assert (status, err) == (0, "")
     assert out.endswith(b"\n")
     assert len(out) > 1
+
+
+def test_any_word_is_a_text(translate, bundle):
+    """Also one that is a name in Python; and no text at all is none to wait for."""
+    translator = Translator(bundle, engine="torch", device="cpu", search=SearchConfig(beam_size=1))
+    for word in ("None", "True", "()", "7"):
+        assert translate("--engine", "torch", word) == (0, f"{translator.translate(word).text}\n".encode(), "")
+    assert translate("", stdin=b"in 98 weeks") == (0, b"\n", "")
 
 
 def test_models_named_one_after_the_other_decide_together(translate, bundle):
@@ -136,6 +146,15 @@ def test_bytes_that_are_not_utf8_name_their_line(translate):
     assert (status, out.count(b"\n"), err) == (0, 2, "")
 
 
+def test_bytes_of_a_text_that_are_not_utf8_are_treated_as_those_of_a_line(translate):
+    text = os.fsdecode(b"in \xff98 weeks")
+    status, out, err = translate(text)
+    assert (status, out) == (2, b"")
+    assert err == "transduce: the text is not UTF-8 (byte 0xff at 4); convert it, or go on with --errors replace\n"
+    line = translate("--errors", "replace", stdin=b"in \xff98 weeks\n")
+    assert translate("--errors", "replace", text) == line
+
+
 def test_lines_end_at_newlines_alone():
     blocks = ["a\u2028b\x0cc", "\rd\ne"]
     lines = [line.decode() for chunk in arriving(map(str.encode, blocks)) for line in chunk]
@@ -164,6 +183,12 @@ def test_details_come_as_one_json_object_a_line(translate):
     assert first["sentences"][0]["tokens"][-1][0] == "</s>"
     assert (second["text"], second["sentences"]) == ("", [])
     assert "alignment" not in json.loads(translate("--scores", "in 98 weeks")[1])["sentences"][0]
+
+
+def test_several_translations_are_written_however_they_were_asked_for(translate):
+    asked = translate("--beam", "4", "--nbest", "3", "in 98 weeks")
+    assert len(json.loads(asked[1])["n_best"]) == 3
+    assert translate("--beam", "4", "--search", "n_best=3", "in 98 weeks") == asked
 
 
 def test_a_column_is_translated_and_the_others_kept(translate):
@@ -198,6 +223,7 @@ def test_a_line_that_was_cut_is_named(translate):
     [
         (["--nbest", "3", "text"], "search.n_best is 3, but a beam of 1"),
         (["--input", "x", "text"], "give one or the other"),
+        (["in", "98", "weeks"], 'the text is 3 words to the shell; put it in quotes: "in 98 weeks"'),
         (["--column", "0"], "columns count from 1"),
         (["--model", "/nowhere", "text"], "/nowhere"),
     ],

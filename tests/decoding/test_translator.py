@@ -12,7 +12,7 @@ import transduce
 from transduce.bundle import load_bundle, save_bundle
 from transduce.config import SearchConfig, TokenizerConfig
 from transduce.data.tokenizer import EOS, Tokenizer
-from transduce.decoding import translator as translators
+from transduce.decoding import chunks
 from transduce.decoding.alignment import word_links
 from transduce.decoding.engine import TorchEngine, load_model
 from transduce.decoding.hypothesis import Hypothesis
@@ -110,11 +110,11 @@ def test_a_stream_is_read_as_it_is_needed(echo):
     lines = (read.append(number) or f"line {number}" for number in range(100_000))
     stream = echo.translate_lines(lines)
     assert [next(stream).text for _ in range(3)] == ["line 0", "line 1", "line 2"]
-    assert len(read) == translators.FIRST_CHUNK
+    assert len(read) == chunks.FIRST
     for _ in range(5000):
         next(stream)
-    assert len(read) < 5000 + 2 * translators.LAST_CHUNK
-    assert max(echo.engine.calls) == translators.LAST_CHUNK
+    assert len(read) < 5000 + 2 * chunks.LAST
+    assert max(echo.engine.calls) == chunks.LAST
 
 
 def test_what_is_not_text_is_refused(echo):
@@ -128,6 +128,15 @@ def test_what_is_not_text_is_refused(echo):
             next(echo.translate_lines(lines))
     with pytest.raises(InputError, match="unpaired surrogate"):
         echo.translate("a \ud800 b")
+    for prefix in (3, b"in", None, ["in"]):
+        with pytest.raises(InputError, match=r"prefix is .*; expected the text that a translation has to begin with"):
+            echo.translate("in 98 weeks", prefix=prefix)
+
+
+@pytest.mark.parametrize("place", [b"B", 5, [], [5], {"a": 1}, [b"B"], ["x", 5]])
+def test_what_is_no_place_of_a_bundle_is_refused(place):
+    with pytest.raises(BundleError, match=r"bundle is .*; expected a folder, or a list of them"):
+        Translator(place)
 
 
 def test_hypotheses_come_best_first_with_scores_and_confidences(bundle, sentences):
@@ -258,9 +267,6 @@ def test_what_cannot_run_is_refused(bundle, options, message):
 def test_a_folder_that_is_no_bundle_is_refused(tmp_path):
     with pytest.raises(BundleError):
         Translator(tmp_path)
-    for nothing in ([], 5):
-        with pytest.raises(BundleError, match="expected a folder, or a list of them"):
-            Translator(nothing)
 
 
 def test_importing_the_package_is_light():

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from transduce.data.compression import BLOCK, blocks, compressed, is_compressed
 from transduce.data.folder import whole_file
+from transduce.decoding.chunks import chunks, sizes
 from transduce.decoding.translation import Translation
-from transduce.decoding.translator import FIRST_CHUNK, LAST_CHUNK, Translator
+from transduce.decoding.translator import Translator
 from transduce.errors import InputError
 
 Errors = Literal["strict", "replace"]
@@ -74,7 +74,8 @@ def translate_stream(translator: Translator, source: Path | None, target: Path |
 
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
-    """Translate one text to stdout."""
+    """Translate one text of a command line to stdout."""
+    text = _decoded(text.encode(errors="surrogateescape"), "the text", form)  # the bytes that were typed
     translation = translator.translate(text, alignments=form.alignments, confidences=form.json, prefix=form.prefix)
     for notice in translation.notices:
         print(f"transduce: {notice}", file=sys.stderr)
@@ -91,16 +92,14 @@ def _written(row: list[str], translation: Translation, form: Format) -> str:
 
 def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Lines, which end at the byte \\n alone: few at first, then many, but none waits for one that is not there yet."""
-    size, begun = FIRST_CHUNK, list[bytes]()  # parts of a line that has not ended
+    size, begun = sizes(), list[bytes]()  # parts of a line that has not ended
     for block in blocks:
         end, *lines = block.split(b"\n")
         begun.append(end)
         if not lines:
             continue
-        there, begun = iter([b"".join(begun), *lines[:-1]]), [lines[-1]]
-        while chunk := list(islice(there, size)):
-            yield chunk
-            size = min(2 * size, LAST_CHUNK)
+        there, begun = [b"".join(begun), *lines[:-1]], [lines[-1]]
+        yield from chunks(there, size)
     if rest := b"".join(begun):
         yield [rest]
 
@@ -111,18 +110,22 @@ def read_row(line: bytes, source: Path | None, number: int, form: Format) -> lis
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
     where = f"{source or 'stdin'}:{number}"
-    try:
-        text = line.decode(errors=form.errors)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{where} is not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}); "
-            "convert it, or go on with --errors replace"
-        ) from None
+    text = _decoded(line, where, form)
     row = text.split("\t") if form.column else [text]
     if text.strip() and len(row) < (form.column or 1):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
         raise InputError(f"{where} has {columns}, separated by tabs; expected at least {form.column}")
     return row
+
+
+def _decoded(line: bytes, where: str, form: Format) -> str:
+    try:
+        return line.decode(errors=form.errors)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where} is not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}); "
+            "convert it, or go on with --errors replace"
+        ) from None
 
 
 def _blocks(source: Path | None) -> Iterable[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, overload
 from transduce.bundle import TOKENIZERS, Bundle, find_bundle, load_bundle
 from transduce.config import ModelConfig, Recipe, SearchConfig
 from transduce.data.tokenizer import EOS, Tokenizer
-from transduce.decoding import markup, text
+from transduce.decoding import chunks, markup, text
 from transduce.decoding.engines import EngineName, Precision, choose_engine
 from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Alignment, Sentence, Token, Translation
@@ -25,7 +24,6 @@ if TYPE_CHECKING:  # torch is waited for only where torch runs
     from transduce.model import Transformer
 
 Candidate = tuple[Hypothesis, str]  # and its text
-FIRST_CHUNK, LAST_CHUNK = 16, 1024  # texts of a stream that are translated together: few at first, for quick answers
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Translator:
             search: How to search, or what to change in how the bundle's recipe says to search.
         """
         places = [bundle] if bundle is None or isinstance(bundle, Place) else bundle
-        if not isinstance(places, Sequence) or not places:
+        if not isinstance(places, Sequence) or not places or not all(isinstance(one, Place | None) for one in places):
             raise BundleError(f"bundle is {bundle!r}; expected a folder, or a list of them")
         bundles = [one if isinstance(one, Bundle) else load_bundle(find_bundle(one)) for one in places]
         self._bundle: Bundle | None = bundles[0]
@@ -155,16 +153,16 @@ class Translator:
         confidences: bool = False,
         prefix: str = "",
     ) -> Iterator[Translation]:
-        """The translation of each text of a stream, in order, never holding more than `LAST_CHUNK` of them."""
-        size, stream = FIRST_CHUNK, iter(_several(lines))
-        while chunk := list(itertools.islice(stream, size)):
+        """The translation of each text of a stream, in order, never holding more than `chunks.LAST` of them."""
+        for chunk in chunks.chunks(_several(lines), chunks.sizes()):
             yield from self._translate(chunk, alignments, confidences, prefix)
-            size = min(2 * size, LAST_CHUNK)
 
     def _translate(self, texts: Sequence[str], alignments: bool, confidences: bool, prefix: str) -> list[Translation]:
         for number, one in enumerate(texts):
             if not isinstance(one, str):
                 raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix is {prefix!r}; expected the text that a translation has to begin with")
         works = [self._prepare(one) for one in texts]
         plains = [plain for work in works for plain in self._coded([kept.plain for kept in work.searched()])]
         sources = self.tokenizers[0].encode_batch(plains)
