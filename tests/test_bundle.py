@@ -1,6 +1,8 @@
 """A bundle holds everything, holds together, and is refused with one clear line when it does not."""
 
+import contextlib
 import io
+import json
 import os
 import pickle
 import shutil
@@ -9,6 +11,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import safetensors.torch
 import sentencepiece
 import torch
 
@@ -188,8 +191,73 @@ def test_bad_input_is_one_clear_line(save, harm, message):
     assert "\n" not in str(caught.value)
 
 
-def test_weights_that_are_no_tensors_are_one_clear_line(save):
+OTHERS = (None, True, -1, 0, 1, 2**70, 1.5, "x", "", "../x", "a\0b", "\ud800", [], {}, [1], {"bytes": 1})
+
+
+def changed(value):
+    """The value with one of those in it, at any depth, replaced by something else, renamed or gone."""
+    yield from OTHERS
+    for name in value if isinstance(value, dict) else ():
+        rest = {other: kept for other, kept in value.items() if other != name}
+        yield from (rest | {name: other} for other in changed(value[name]))
+        yield from (rest, *(rest | {other: value[name]} for other in ("", "../x", "a\0b")))
+
+
+def test_a_manifest_of_other_things_with_the_right_checksum_is_one_clear_line(save):
     path = save()
+    manifest = json.loads((path / MANIFEST).read_text())
+    del manifest["sha256"]
+    for body in changed(manifest):
+        sealed = {**body, "sha256": folder._checksum(body)} if isinstance(body, dict) else body
+        (path / MANIFEST).write_text(json.dumps(sealed))
+        if json.dumps(body, sort_keys=True) != json.dumps(manifest, sort_keys=True):
+            with pytest.raises(BundleError, match=r"^[^\n]+$"):
+                load_bundle(path)
+
+
+@pytest.mark.parametrize("name", ["scores.json", "provenance.json", "config.toml"])
+def test_contents_of_another_kind_are_one_clear_line(save, name):
+    path = save()
+    for content in (b"", b"x", b"[]", b"3", b"null", b"\xff", b"[" * 100_000, b'a = 1\n{"a":'):
+        rebuild(path, **{name: content})
+        with pytest.raises(BundleError, match=rf"{name} is not a JSON object|{name} does not fit|40 pieces") as caught:
+            load_bundle(path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("other", ["true", "-1", "1.5", "nan", '"x"', "[]", "{}", "99999999999999999999999"])
+def test_a_setting_of_another_kind_is_one_clear_line(save, other):
+    path = save()
+    lines = (path / "config.toml").read_text().splitlines()
+    for number, line in enumerate(lines):
+        if " = " not in line:
+            continue
+        setting = f"{line.partition(' = ')[0]} = {other}"
+        rebuild(path, **{"config.toml": "\n".join([*lines[:number], setting, *lines[number + 1 :]]).encode()})
+        with contextlib.suppress(BundleError):  # or it fits: dropout may be 0.5, a name x
+            load_bundle(path).weights()
+
+
+def harmed_weights(weights):
+    for name in ("target_embedding.weight", "encoder.0.feed_forward.w_1.bias"):
+        some = weights[name]
+        yield {other: tensor for other, tensor in weights.items() if other != name}, "absent in the weights"
+        yield weights | {f"{name}x": some}, "but absent in the recipe's model"
+        yield weights | {f"{name}.scale": torch.ones(3)}, "but its scale [3]"
+        for dtype in (torch.int8, torch.int64, torch.bool, torch.complex64):
+            yield weights | {name: some.to(dtype)}, f"{name} is {dtype} in the weights"
+        for other in (some[:-1], some[None], torch.tensor(1.0)):
+            yield weights | {name: other}, f"{name} is {list(other.shape)} in the weights"
+
+
+def test_weights_that_do_not_fit_are_one_clear_line(save, model):
+    path = save()
+    for weights, message in harmed_weights(model.state_dict()):
+        rebuild(path, **{WEIGHTS: safetensors.torch.save({name: each.clone() for name, each in weights.items()})})
+        with pytest.raises(BundleError) as caught:
+            load_bundle(path).weights()
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
     rebuild(path, **{WEIGHTS: b"\x80\x02 a pickle"})
     with pytest.raises(BundleError, match=r"model\.safetensors cannot be read"):
         load_bundle(path).weights()

@@ -125,7 +125,7 @@ def replace_by_pipe(path):
         ),
         (lambda path: rewrite_manifest(path, format="new"), "MANIFEST.json is damaged"),
         (lambda path: rewrite_manifest(path, kind="pear"), "is a pear; expected a sample"),
-        (lambda path: rewrite_manifest(path, files={"../x": {}}), "names no file ../x"),
+        (lambda path: rewrite_manifest(path, files={"../x": {"bytes": 1, "sha256": ""}}), "names no file ../x"),
         (lambda path: path.rename(path.with_name("moved")), "sample does not exist; expected a sample"),
     ],
 )

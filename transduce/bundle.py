@@ -63,10 +63,11 @@ class Bundle:
         from safetensors.torch import load_file
 
         try:
-            stored = load_file(self.path / WEIGHTS, device=str(device))
-        except (OSError, SafetensorError) as error:
+            weights = unpack(load_file(self.path / WEIGHTS, device=str(device)), dtype or torch.float32)
+        except (OSError, SafetensorError, ValueError) as error:
             raise BundleError(f"{self.path / WEIGHTS} cannot be read ({error}); {BUNDLE.remedy}") from None
-        return unpack(stored, dtype or torch.float32)
+        _check_weights(self.path, self.recipe.model, weights)
+        return weights
 
 
 def save_bundle(
@@ -116,13 +117,12 @@ def load_bundle(path: str | Path) -> Bundle:
         raise BundleError(f"{path / MANIFEST} names no file {min(missing)}; {BUNDLE.remedy}")
     try:
         recipe = read_recipe(path / CONFIG)
-    except ConfigError as error:
+    except (ConfigError, RecursionError) as error:
         raise BundleError(f"{path / CONFIG} does not fit this transduce ({error}); try the one that wrote it") from None
     tokenizer_files = {name: (path / name).read_bytes() for name in digests if name not in own}
     _check_vocabulary(path, recipe.model, tokenizer_files)
-    scores, provenance = (json.loads((path / name).read_bytes()) for name in (SCORES, PROVENANCE))
     fingerprint = hashlib.sha256(_json(dict(sorted(digests.items())))).hexdigest()
-    return Bundle(path, recipe, tokenizer_files, scores, provenance, fingerprint)
+    return Bundle(path, recipe, tokenizer_files, _read(path / SCORES), _read(path / PROVENANCE), fingerprint)
 
 
 def find_bundle(place: str | Path | None = None, runs: Path = Path("runs")) -> Path:
@@ -173,12 +173,26 @@ def _check_weights(path: Path, model: ModelConfig, weights: Mapping[str, Tensor]
     from transduce.model.transformer import Transformer
 
     with torch.device("meta"):
-        expected = {name: tensor.shape for name, tensor in Transformer(model).state_dict().items()}
-    found = {name: tensor.shape for name, tensor in weights.items()}
+        expected = _shapes(Transformer(model).state_dict())
+    found = _shapes(weights)
     for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            shapes = [list(side[name]) if name in side else "absent" for side in (found, expected)]
-            raise BundleError(f"{path}: {name} is {shapes[0]} in the weights, but {shapes[1]} in the recipe's model")
+        here, there = (side.get(name, "absent") for side in (found, expected))
+        if here != there:
+            raise BundleError(f"{path}: {name} is {here} in the weights, but {there} in the recipe's model")
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: str(list(each.shape) if each.is_floating_point() else each.dtype) for name, each in weights.items()}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise BundleError(f"{file} is not a JSON object; {BUNDLE.remedy}")
+    return value
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -5,7 +5,6 @@ A contradiction is refused on construction: what was found, what was expected, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ MODEL_SIZES = {  # the least and the most; with more, no machine could hold a ma
     **dict.fromkeys(("d_model", "d_ff", "h", "d_k", "d_v"), (1, 10**6)),
     "max_positions": (1, 10**8),
 }
-MOST_HYPOTHESES = 1000  # of a sentence, side by side
+MOST_SEARCHED = {"beam_size": 1000, "n_best": 1000, "max_extra": 10**6, "min_length": 10**6, "max_length": 10**6}
 _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
 
 
@@ -32,15 +31,17 @@ def _refuse_unless(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def _check(settings: Any, section: str, least: Mapping[str, int]) -> None:
-    """Every number, switch and word is of its type, and no number is below the least that makes sense."""
+def _check(settings: Any, section: str, least: dict[str, int], most: dict[str, int] | None = None) -> None:
+    """Every number, switch and word is of its type, and no number is below the least or above the most that is sane."""
     for item in fields(settings):
         name, value = f"{section}.{item.name}", getattr(settings, item.name)
         kind, _, none = str(item.type).partition(" | ")
         if kind in _KINDS and not (value is None and none):
             _refuse_unless(type(value) in _KINDS[kind], f"{name} is {value!r}; expected {kind}")
-            minimum = least.get(item.name)
-            _refuse_unless(minimum is None or value >= minimum, f"{name} is {value}; it must be at least {minimum}")
+            low, high = least.get(item.name), (most or {}).get(item.name)
+            _refuse_unless(low is None or value >= low, f"{name} is {value}; it must be at least {low}")
+            if high is not None and value > high:
+                raise ConfigError(f"{name} is {value:,}; more than {high:,} is surely a mistake")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +73,8 @@ class ModelConfig:
     kernel: Kernel = "auto"  # which implementation computes Equation 1
 
     def __post_init__(self) -> None:
-        _check(self, "model", {name: least for name, (least, _) in MODEL_SIZES.items()})
-        for name, (least, most) in MODEL_SIZES.items():
-            value = getattr(self, name) or least
-            _refuse_unless(value <= most, f"model.{name} is {value:,}; more than {most:,} is surely a mistake")
+        least, most = ({name: sizes[end] for name, sizes in MODEL_SIZES.items()} for end in (0, 1))
+        _check(self, "model", least, most)
         for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
             value = getattr(self, name)
             _refuse_unless(0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)")
@@ -303,15 +302,10 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("max_extra", "min_length", "no_repeat_ngram", "max_repeats", "top_k", "seed"), 0)
-        _check(self, "search", counts | {"beam_size": 1, "n_best": 1, "max_length": 1})
+        _check(self, "search", counts | {"beam_size": 1, "n_best": 1, "max_length": 1}, MOST_SEARCHED)
         _refuse_unless(
-            max(self.beam_size, self.n_best) <= MOST_HYPOTHESES,
-            f"search.beam_size is {self.beam_size:,} and search.n_best {self.n_best:,}; "
-            f"more than {MOST_HYPOTHESES:,} is surely a mistake",
-        )
-        _refuse_unless(
-            0 <= self.alpha < float("inf"),
-            f"search.alpha is {self.alpha}; expected 0 (no length penalty) or more, such as the paper's 0.6",
+            0 <= self.alpha <= 10,  # else its power has no number
+            f"search.alpha is {self.alpha}; expected 0 (no length penalty) to 10, such as the paper's 0.6",
         )
         _refuse_unless(
             self.max_length is None or self.min_length <= self.max_length,

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from transduce.disk import sync, sync_folder
 from transduce.errors import TransduceError
@@ -107,9 +107,11 @@ def verify_folder(path: Path, kind: Kind, only: Collection[str] | None = None) -
             f"{path} has {kind.name} format {manifest['format']}, but this transduce reads formats up to "
             f"{kind.version}; upgrade transduce"
         )
-    if manifest["kind"] != kind.name:
-        raise kind.error(f"{path} is a {manifest['kind']}; expected a {kind.name}: {kind.remedy}")
-    files = manifest["files"]
+    if manifest.get("kind") != kind.name:
+        raise kind.error(f"{path} is a {manifest.get('kind')}; expected a {kind.name}: {kind.remedy}")
+    files = manifest.get("files")
+    if not _are_entries(files):
+        raise kind.error(f"{path / MANIFEST} does not name files with their bytes and SHA-256; {kind.remedy}")
     for name in files if only is None else only:
         if name not in files or Path(name).name != name:
             raise kind.error(f"{path / MANIFEST} names no file {name}; {kind.remedy}")
@@ -172,13 +174,20 @@ def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
         raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
-        if manifest.pop("sha256") == _checksum(manifest) and isinstance(manifest["format"], int):
+        if manifest.pop("sha256") == _checksum(manifest) and type(manifest["format"]) is int and manifest["format"] > 0:
             return manifest
     except OSError as error:
         raise kind.error(f"{path / MANIFEST} cannot be read ({error.strerror}); {kind.remedy}") from None
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         pass  # no JSON, or not of a manifest
     raise kind.error(f"{path / MANIFEST} is damaged: it does not match its own checksum; {kind.remedy}")
+
+
+def _are_entries(files: Any) -> TypeGuard[dict[str, dict[str, Any]]]:
+    return isinstance(files, dict) and all(
+        isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+        for entry in files.values()
+    )
 
 
 def _verify_file(file: Path, expected: dict[str, Any], kind: Kind) -> None:

@@ -57,6 +57,9 @@ def pack(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tenso
 def unpack(stored: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """The weights as floats of that type, whatever precision they were stored in."""
     scales = {name: stored[f"{name}.scale"] for name in stored if f"{name}.scale" in stored}
+    for name, scale in scales.items():
+        if scale.shape != (*stored[name].shape[:1], 1):
+            raise ValueError(f"{name} is {list(stored[name].shape)}, but its scale {list(scale.shape)}")
     plain = {name: tensor for name, tensor in stored.items() if name.removesuffix(".scale") not in scales}
     floats = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
     return floats | {name: (stored[name] * scale).to(dtype) for name, scale in scales.items()}
