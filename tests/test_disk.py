@@ -1,6 +1,9 @@
 """What is written is on the disk, and under its name only when it is whole."""
 
 import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,8 +64,36 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"old"}
 
 
-def test_what_a_killed_process_left_is_written_over(tmp_path):
-    (tmp_path / ".x.unfinished").write_bytes(b"much more than now")
+def test_two_writers_of_one_file_do_not_share_it(tmp_path):
+    """The last to finish stays; the other is neither mixed with it nor lost sight of."""
+    with whole_file(tmp_path / "x") as first:
+        first.write(b"first ")
+        with whole_file(tmp_path / "x") as second:
+            second.write(b"second")
+        assert (tmp_path / "x").read_bytes() == b"second"
+        first.write(b"writer")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"first writer"}
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    code = "import os, sys, pathlib; from transduce.disk import whole_file\n"
+    code += "with whole_file(pathlib.Path(sys.argv[1])) as file: file.write(b'much'); file.flush(); os._exit(9)"
+    for name in ("x", "xy"):
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)
+        assert done.returncode == 9
+    assert len(list(tmp_path.iterdir())) == 2
     with whole_file(tmp_path / "x") as file:
         file.write(b"new")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"new"}
+    assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {"x", ".xy.unfinished"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_its_neighbours(tmp_path, mode):
+    (tmp_path / "x").write_bytes(b"old")
+    (tmp_path / "x").chmod(mode)
+    (tmp_path / "neighbour").write_bytes(b"")
+    for name in ("x", "new"):
+        with whole_file(tmp_path / name) as file:
+            file.write(b"new")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert (modes["x"], modes["new"]) == (mode, modes["neighbour"])

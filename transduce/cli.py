@@ -232,7 +232,8 @@ def translate(
             terminal is told. Given several times, the models decide together.
         beam: Hypotheses searched side by side (1: greedy); by default what the bundle says.
         alpha: Length penalty of the paper's section 6.1; by default what the bundle says.
-        engine: What runs the model; auto takes the fastest that is there and does what is asked.
+        engine: What runs the model; auto takes the fastest that is there and does what is asked. The few sentences that
+            ctranslate2 might search otherwise, such as those at a limit on their length, are searched again in torch.
         device: Such as cuda or cpu; by default a GPU where there is one.
         precision: Of the numbers; auto takes int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
         input: A file to translate line for line, in place of standard input; compressed (.gz, .xz, .bz2, .zst) or not.
@@ -342,7 +343,7 @@ def export(
     out: Positional[Path],
     *,
     to: Literal["ctranslate2", "huggingface", "onnx", "argos"],
-    quantization: Literal["int8", "float32"] = "int8",
+    quantization: Literal["int8", "float32"] | None = None,
 ) -> None:
     """Hand a model over to another runtime, compared with ours while it is made.
 
@@ -352,7 +353,7 @@ def export(
         bundle: A bundle, or the run that made it.
         out: The folder to make, or for argos the file, which ends with .argosmodel.
         to: The runtime: CTranslate2, Marian of Hugging Face, ONNX, or a package of Argos Translate.
-        quantization: Of the numbers in CTranslate2 and argos; the others have float32.
+        quantization: Of the numbers in CTranslate2 and argos, by default int8; the others have float32.
     """
     from transduce.export.command import export_bundle
 

@@ -46,6 +46,15 @@ def test_sentences_come_from_a_file(bundle, tmp_path, capsys):
     assert benchmarks.read_sentences(bundle.path, tmp_path / "some.txt", 2)[1] == ["one", "two"]
 
 
+@pytest.mark.parametrize("option", ["rounds", "sentences", "beam"])
+def test_nothing_cannot_be_measured(bundle, option, capsys):
+    for number in ("0", "-1"):
+        assert run(["bench", "decode", str(bundle.path), f"--{option}", number]) == 2
+        told = capsys.readouterr()
+        assert f"{option.replace('beam', 'search.beam_size')} is {number}; it must be at least 1\n" in told.err
+        assert (told.out, told.err.count("\n")) == ("", 1)
+
+
 @pytest.mark.slow
 def test_all_that_is_there_is_measured_and_starts_cold(bundle, capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -23,6 +23,7 @@ from transduce.decoding.hypothesis import Job
 from transduce.decoding.packing import LARGE_PAGE, MADV_COLLAPSE, pack
 from transduce.decoding.search import search, sentence_seed
 from transduce.decoding.stepping import begin, step
+from transduce.decoding.translator import Translator
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 
@@ -257,9 +258,17 @@ def test_half_precision_says_nearly_the_same(bundle, sentences):
     assert sum(a == b for a, b in zip(whole, half, strict=True)) >= 20
 
 
-def test_a_device_that_is_not_there_is_one_clear_line():
-    with pytest.raises(ConfigError, match=r"^device is 'tpu9'; expected cpu, cuda, or one of several GPUs, such as"):
-        engines.resolve_device("tpu9")
-    with pytest.raises(ConfigError, match="device is 'cuda:99', which torch cannot use here"):
-        engines.resolve_device("cuda:99")
-    assert engines.resolve_device("cpu:1") == torch.device("cpu")
+@pytest.mark.parametrize("name", ["tpu9", "cuda:99", "meta", "mps", "xla", "privateuseone", "", "cpu cpu", "None"])
+def test_a_device_that_is_not_there_is_one_line_with_those_that_are(name, bundle):
+    if name == "mps" and torch.backends.mps.is_available():
+        pytest.skip("it is there")
+    told = rf"^device is '{name}', which \w+ cannot use here( \([^\n]{{1,100}}\))?; there is cpu(, cuda:\d+)*$"
+    with pytest.raises(ConfigError, match=told):
+        engines.resolve_device(name)
+    pytest.importorskip("ctranslate2")
+    with pytest.raises(ConfigError, match=told):
+        Translator(bundle, engine="ctranslate2", device=name)
+
+
+def test_a_device_that_is_there_is_taken():
+    assert engines.resolve_device("cpu:1") == engines.resolve_device("cpu") == torch.device("cpu")

@@ -1,6 +1,9 @@
 """The export to CTranslate2 is verified, whole, and loads in the real library."""
 
 import json
+import re
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -8,6 +11,7 @@ import torch
 
 from transduce.bundle import load_bundle, save_bundle
 from transduce.decoding import conversion
+from transduce.decoding.translator import Translator
 from transduce.errors import ExportError
 from transduce.export.ctranslate2 import export
 
@@ -24,6 +28,18 @@ def test_an_export_loads_and_brings_its_tokenizer_and_report(bundle, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     with pytest.raises(ExportError, match="is already there"):
         export(bundle, tmp_path / "out")
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_readme_inside_translates_as_we_do(make_bundle, tokenizer, tmp_path, joint):
+    model = tokenizer.to_bytes()
+    bundle = make_bundle(None if joint else {"source.model": model, "target.model": model})
+    export(bundle, tmp_path / "out", "float32")
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), flags=re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "out", capture_output=True, text=True, check=True
+    )
+    assert done.stdout == Translator(bundle, engine="torch").translate("in 98 weeks").text + "\n"
 
 
 def test_in_float32_what_is_handed_over_is_what_was_verified(bundle, tmp_path):

@@ -54,6 +54,12 @@ def exported(bundle, tmp_path_factory):
     return folder, export(bundle, folder)
 
 
+def test_all_of_an_export_may_be_read_by_the_same_people(exported):
+    files = list(exported[0].iterdir() if isinstance(exported, tuple) else exported.iterdir())
+    assert "model.safetensors" in [file.name for file in files]
+    assert len({file.stat().st_mode for file in files}) == 1
+
+
 def test_transformers_translates_text_as_we_do(exported, bundle, sentences):
     folder, report = exported
     assert report["largest_difference"] < 1e-5

@@ -44,6 +44,8 @@ class Figures:
 
 def benchmark(bundle: Bundle, sentences: Sequence[str], beam: int, rounds: int) -> Iterator[Figures]:
     """The figures of each contender."""
+    if rounds < 1:
+        raise InputError(f"rounds is {rounds}; it must be at least 1")
     ours = Translator(bundle, engine="torch", device="cpu", search=partial(adjusted, beam_size=beam))
     lengths = [
         sum(len(part.tokens) for part in one.sentences) for one in ours.translate([*sentences], confidences=True)
@@ -70,6 +72,8 @@ def benchmark(bundle: Bundle, sentences: Sequence[str], beam: int, rounds: int) 
 
 def read_sentences(model: Path, file: Path | None, count: int) -> tuple[Bundle, list[str]]:
     """The bundle at a place, and sentences to measure it with."""
+    if count < 1:
+        raise InputError(f"sentences is {count}; it must be at least 1")
     bundle = load_bundle(find_bundle(model))
     data = bundle.recipe.data
     if file is None:

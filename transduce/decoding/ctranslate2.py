@@ -2,7 +2,8 @@
 
 It searches as `search` does, greedy and beam. What it does otherwise (samples, prefixes, forbidden tokens, whose
 probability it gives to the others) is left to torch, or refused where CTranslate2 was asked for by name. A sentence
-that reaches a limit is always left to torch: CTranslate2 has one limit for all.
+that reaches a limit on its length, or for which torch might have found something better, is always searched again in
+torch: CTranslate2 has one limit for all, and all engines are to give the same text.
 """
 
 from __future__ import annotations
@@ -53,16 +54,18 @@ class CTranslate2Engine:
         """
         runtime = require("ctranslate2", extra="ctranslate2")
         self._bundle, self._by_name = bundle, by_name
+        present = ["cpu", *(f"cuda:{number}" for number in range(runtime.get_cuda_device_count()))]
+        if device not in (None, *present, *(["cuda"] if len(present) > 1 else [])):
+            raise ConfigError(f"device is {device!r}, which CTranslate2 cannot use here; there is {', '.join(present)}")
+        where, _, number = (device or "auto").partition(":")
         folder = folder or converted(bundle, quantization)
         try:
             self._translator = runtime.Translator(
-                str(folder), device=device or "auto", compute_type=quantization, intra_threads=threads
+                str(folder), where, device_index=int(number or 0), compute_type=quantization, intra_threads=threads
             )
         except (RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
-            raise ConfigError(
-                f"CTranslate2 cannot run {folder} on {device or 'auto'} ({reason}); try --engine torch"
-            ) from None
+            raise ConfigError(f"CTranslate2 cannot run {folder} on {where} ({reason}); try --engine torch") from None
         source, target = Tokenizer.pair(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
         self._target_pieces = target.pieces(range(target.vocab_size))

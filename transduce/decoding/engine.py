@@ -57,15 +57,16 @@ def resolve_device(name: str | None) -> torch.device:
     """The device of that name; by default a GPU where there is one."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    reason = ""
     try:
         device = torch.device(name)
-    except RuntimeError:  # with a list of all that torch was ever built for
-        raise ConfigError(f"device is {name!r}; expected cpu, cuda, or one of several GPUs, such as cuda:1") from None
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"device is {name!r}, which torch cannot use here ({reason}); try cpu") from None
+        if device.type in ("cpu", "cuda", "mps"):  # others hold no numbers, or have a library of their own
+            return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # some with a list of all that torch was ever built for
+        told = str(error).partition("\n")[0].partition(". ")[0]
+        reason = f" ({told})" if len(told) < 100 else ""
+    present = ", ".join(["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))])
+    raise ConfigError(f"device is {name!r}, which torch cannot use here{reason}; there is {present}")
 
 
 def load_model(bundle: Bundle, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Transformer:

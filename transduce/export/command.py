@@ -13,8 +13,10 @@ FILES = ("config.json", "source.spm", "target.spm", "vocab.json", "tokenizer_con
 To = Literal["ctranslate2", "huggingface", "onnx", "argos"]
 
 
-def export_bundle(bundle: Path, out: Path, to: To, quantization: Quantization = "int8") -> str:
+def export_bundle(bundle: Path, out: Path, to: To, quantization: Quantization | None = None) -> str:
     """Export; the line that says what was made and how far it differs."""
+    if quantization and to in ("huggingface", "onnx"):
+        raise ExportError(f"an export to {to} has float32 and no quantization; leave out --quantization {quantization}")
     loaded = load_bundle(find_bundle(bundle))  # what is not there is told without waiting for torch
     from transduce.export import argos, ctranslate2, huggingface, onnx
 
@@ -23,7 +25,7 @@ def export_bundle(bundle: Path, out: Path, to: To, quantization: Quantization = 
     elif to == "onnx":
         figures = onnx.export(loaded, out)
     else:
-        figures = (argos if to == "argos" else ctranslate2).export(loaded, out, quantization)
+        figures = (argos if to == "argos" else ctranslate2).export(loaded, out, quantization or "int8")
     return f"{out} is ready; {_told(figures)}"
 
 

@@ -24,6 +24,7 @@ def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> di
         convert(bundle, work, quantization)
         for name, content in bundle.tokenizer_files.items():
             (work / name).write_bytes(content)
+        (work / "README.md").write_text(_readme(bundle, quantization), encoding="utf-8")
         return write_report(work, bundle, verify_model(bundle, work, quantization))
 
 
@@ -65,3 +66,29 @@ class _Runtime:
 
     def _written(self, source: Sequence[int]) -> list[str]:
         return [self._source_pieces[token] for token in (source[:-1] if self._adds_end else source)]
+
+
+def _readme(bundle: Bundle, quantization: Quantization) -> str:
+    data, search = bundle.recipe.data, bundle.recipe.search
+    source, target = (
+        ["tokenizer.model"] * 2 if "tokenizer.model" in bundle.tokenizer_files else ["source.model", "target.model"]
+    )
+    return f"""# Translation from {data.source_language} to {data.target_language}, in CTranslate2
+
+Weights are in {quantization}. A source is the pieces of its sentence as SentencePiece writes them, and `</s>` after them.
+
+```python
+import ctranslate2, sentencepiece
+
+translator = ctranslate2.Translator(".", compute_type="{quantization}")
+reader, writer = (sentencepiece.SentencePieceProcessor(model_file=name) for name in ("{source}", "{target}"))
+source = reader.encode("in 98 weeks", out_type=str) + ["</s>"]
+settings = {{"beam_size": {search.beam_size}, "length_penalty": {search.alpha}, "max_input_length": 0}}
+(result,) = translator.translate_batch([source], max_decoding_length=len(source) + {search.max_extra}, **settings)
+print(writer.decode(result.hypotheses[0]))
+```
+
+The model's own length penalty is ((5 + length) / 6)^{search.alpha}, and CTranslate2's length^`length_penalty`: with the same
+exponent it is the nearest. Sentences of more than {data.max_tokens} tokens are longer than any that the model has learnt from; split them.
+`export.json` says how this was compared with the model that it was made of.
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,10 @@ def made_whole(out: Path) -> Iterator[Path]:
 
 
 def write_report(folder: Path, bundle: Bundle, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """What was compared and how far it differed, beside what it is about."""
+    """What was compared and how far it differed, beside what it is about. All may be read by those who may read this."""
     report = {"bundle": bundle.fingerprint, **figures}
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for file in folder.iterdir():
+        if file.is_file():  # some libraries keep what they write to its owner
+            file.chmod(stat.S_IMODE((folder / REPORT).stat().st_mode))
     return report
