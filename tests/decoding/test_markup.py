@@ -15,6 +15,7 @@ WORDS = st.sampled_from(["house", "Ärger", "12", "x", "世", "界", "مرحبا
 PLACEHOLDERS = st.sampled_from(
     [
         *("%s", "%d", "%1$s", "%(n)s", "{name}", "{}", "{0:.2f}", "{{ y }}", "${v}", "&nbsp;", "&#8217;"),
+        *("%%", "%'d", "{ name }", "$name", "$_x1", "{n, plural, one {# file} other {{m} files}}", "{d, date, short}"),
         *("https://a.example/b_(c)?d=e#f", "www.example.org", "jane.doe+x@example.com"),
     ]
 )
@@ -95,6 +96,34 @@ def test_every_span_comes_back_once_and_no_word_is_lost(text, links, data):
 
 
 @settings(deadline=None, max_examples=400)
+@given(placeholders=st.lists(PLACEHOLDERS, min_size=1, max_size=12), links=LINKS, data=st.data())
+def test_nothing_of_a_stand_in_is_left_however_badly_it_was_copied(placeholders, links, data):
+    protected = protect(" word ".join(placeholders))
+    name = protected.spans[0].stand_in[0]
+    said = [data.draw(st.sampled_from(["Haus", f"{name}0", name, "und"]))]
+    for span in protected.spans:
+        copy, number = span.stand_in, span.stand_in[1:]
+        forms = [
+            copy,
+            "",
+            number,
+            name,
+            f"{copy} {copy}",
+            f"haus{copy}",
+            f"{name} {number}",
+            f"{copy}{copy}",
+            f"{copy}x",
+        ]
+        said.append(data.draw(st.sampled_from(forms)))
+    said = " und ".join(data.draw(st.permutations(said)))
+    restored = restore(said, protected, links)
+    for placeholder in sorted(placeholders, key=len, reverse=True):
+        assert placeholder in restored
+        restored = restored.replace(placeholder, " ", 1)
+    assert not re.search("[0-9QXZ]", restored)
+
+
+@settings(deadline=None, max_examples=400)
 @given(text=TEXTS, links=LINKS, data=st.data())
 def test_what_is_nested_stays_nested_under_any_alignment(text, links, data):
     restored = restore(data.draw(translated(text)), protect(text), links)
@@ -153,6 +182,9 @@ def test_a_translation_into_the_same_words_gives_the_text_back(text):
         ("X1 and {a}", "X1 and Q1"),
         ("1 < 2 and 3 > 2, 50% sure, 5 % s", "1 < 2 and 3 > 2, 50% sure, 5 % s"),
         ("{not a placeholder}", "{not a placeholder}"),
+        ("{n, plural, one {# file} other {# files}} in { dir }", "X1 in X2"),
+        ("{n,select,a{{x,plural,one{# y}other{z}}}other{}} left", "X1 left"),
+        ("100%% of %'d for $name and ${x}, US$5 or $5", "100 X1 of X2 for X3 and X4, US$5 or $5"),
     ],
 )
 def test_the_model_sees_plain_text(text, plain):
@@ -169,6 +201,12 @@ def test_the_model_sees_plain_text(text, plain):
         ("a <b>c 7</b>", "A 7. C", [(0, 0), (2, 1), (0, 2), (1, 3)], "A <b>7. C</b>"),  # a mark does not cut it
         ("see {x} now", "jetzt sehen", [(0, 1), (1, 1), (2, 0)], "jetzt {x} sehen"),  # the model lost it
         ("see {x} now", "siehe X1 X1 jetzt", [], "siehe {x} jetzt"),  # the model doubled it
+        ("see {x} now", "siehe 1 jetzt", [], "siehe {x} jetzt"),  # only its number was copied
+        ("see 1 of {x} now", "siehe 1 jetzt", [(0, 0), (2, 1)], "siehe 1 {x} jetzt"),  # a number of the source's own
+        ("see {x} now", "siehe X jetzt", [], "siehe {x} jetzt"),
+        ("see {x} 2 times", "siehe X12 mal", [], "siehe {x}2 mal"),
+        ("see {x} now", "siehe X7 jetzt", [(1, 1)], "siehe {x} jetzt"),
+        ("50%% of %s", "X2 zu 50 X1", [], "%s zu 50%%"),  # of these, one is filled
         ("%s of %d", "X2 von X1", [], "%s von %d"),  # filled by order, which therefore stays
         ("%1$s of %2$d", "X2 von X1", [], "%2$d von %1$s"),
         ("see {x}", "sehen", [], "sehen {x}"),
@@ -200,7 +238,30 @@ def test_a_depth_that_no_recursion_survives_is_kept():
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "a@", "<!--", "<a ", "<a", "{", "{{a", "%0", "%", "0", "&a", "http://", "http://(", "www.", "(", "."]
+    "part",
+    [
+        "a",
+        "a@",
+        "<!--",
+        "<a ",
+        "<a",
+        "{",
+        "{{a",
+        "%0",
+        "%",
+        "0",
+        "&a",
+        "http://",
+        "http://(",
+        "www.",
+        "(",
+        ".",
+        "{n,plural,",
+        "{n,plural,{}",
+        "$",
+        "$a",
+        "{ ",
+    ],
 )
 def test_no_text_is_slow_to_look_through(part):
     for text in (

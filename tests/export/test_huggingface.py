@@ -55,7 +55,7 @@ def exported(bundle, tmp_path_factory):
 
 
 def test_all_of_an_export_may_be_read_by_the_same_people(exported):
-    files = list(exported[0].iterdir() if isinstance(exported, tuple) else exported.iterdir())
+    files = list(exported[0].iterdir())
     assert "model.safetensors" in [file.name for file in files]
     assert len({file.stat().st_mode for file in files}) == 1
 

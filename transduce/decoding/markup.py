@@ -19,19 +19,25 @@ from transduce.decoding.placement import IN_SPACED_WORD, Alignment, Range, Span,
 
 # In an address, no quotation marks, and no full stop or comma as Chinese and Japanese write them.
 _IN_URL = r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"
+_IN_BRACES = r"[^{}]*+"
+for _ in range(5):  # braces within braces
+    _IN_BRACES = rf"(?:[^{{}}]|\{{{_IN_BRACES}\}})*+"
 # Every repetition is bounded or ends at the next possible start: no text takes more than linear time.
 _PROTECTED = re.compile(
     r"(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>)"
     rf"|(?<![A-Za-z0-9])(?:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
-    r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[^{}\s]*\}"
-    r"|%(?:\d{1,3}\$|\(\w{1,64}\))?[-+#0]{0,4}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh?|ll?|[Lqjzt])?"
+    r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{ {0,4}[^{}\s]* {0,4}\}|(?<![\w$])\$[A-Za-z_]\w{0,63}"
+    # ICU's messages, with messages in them: {n, plural, one {# file} other {# files}}.
+    r"|\{\s{0,4}\w{1,64}\s{0,4},\s{0,4}(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
+    rf"{_IN_BRACES}\}}"
+    r"|%%|%(?:\d{1,3}\$|\(\w{1,64}\))?[-+#0']{0,4}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh?|ll?|[Lqjzt])?"
     r"[diouxXeEfFgGaAcspn@](?![A-Za-z])"
     r"|&(?:\#\d{1,7}|\#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});",
     re.DOTALL,
 )
 _TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
-_POSITIONAL = re.compile(r"%(?!\d+\$|\()|\{\}$")  # filled in order and not by name: their order must stay
+_POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")  # filled in order and not by name: their order must stay
 
 
 @dataclass(frozen=True)
@@ -133,25 +139,46 @@ def restore(translation: str, protected: Protected, alignment: Alignment = ()) -
     spans = protected.spans
     if not spans:
         return translation
-    copies = _find_stand_ins(translation, spans)
+    copies = _find_stand_ins(translation, protected)
     sure = [((start, end), spans[index].word) for start, end, index in copies if index >= 0]
     target = Target(translation, len(words(protected.plain)), alignment, sure)
     lost = set(range(len(spans))) - {index for _, _, index in copies}
     return _write(translation, spans, copies, place(spans, lost, target))
 
 
-def _find_stand_ins(translation: str, spans: Sequence[Span]) -> list[tuple[int, int, int]]:
-    """Where stand-ins were copied to: (start, end, span), with -1 for a second copy, which goes."""
-    known = {span.stand_in: index for index, span in enumerate(spans) if span.stand_in}
-    copies, seen = [], set()
-    if known:
-        name = next(iter(known)).rstrip("0123456789")
-        for match in re.finditer(f"(?<![0-9A-Za-z]){name} ?([0-9]+)", translation, re.IGNORECASE):
-            index = known.get(f"{name}{match[1]}")
-            if index is not None:
-                copies.append((*match.span(), -1 if index in seen else index))
-                seen.add(index)
-    return copies
+def _find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:
+    """Where stand-ins were copied to: (start, end, span), with -1 for a second copy or a made-up one, which goes."""
+    known = {span.stand_in: index for index, span in enumerate(protected.spans) if span.stand_in}
+    if not known:
+        return []
+    name, copies, seen = next(iter(known)).rstrip("0123456789"), [], set()
+    for match in re.finditer(f"(?:(?<![0-9A-Za-z]){name} ?|(?-i:{name}))([0-9]+)", translation, re.IGNORECASE):
+        exact, end = match[0] == f"{name}{match[1]}", len(match[1])
+        while exact and end > 1 and f"{name}{match[1][:end]}" not in known:
+            end -= 1  # a digit may have been joined to it
+        index = known.get(f"{name}{match[1][:end]}", -1 if exact else None)
+        if index is not None:
+            stop = match.end() - (len(match[1]) - end if index >= 0 else 0)
+            copies.append((match.start(), stop, -1 if index in seen else index))
+            seen.add(index)
+    lost = [index for index in known.values() if index not in seen]
+    return copies + _find_halves(translation, protected, name, lost, copies)
+
+
+def _find_halves(
+    translation: str, protected: Protected, name: str, lost: list[int], copies: Sequence[tuple[int, int, int]]
+) -> list[tuple[int, int, int]]:
+    """What is left of stand-ins of which only the number, or only the letters, were copied."""
+    taken = {place for start, end, _ in copies for place in range(start, end)}
+    source = protected.words(protected.plain)  # without stand-ins
+    found = [((start, end), translation[start:end]) for start, end in words(translation) if start not in taken]
+    numbers = {protected.spans[index].stand_in.removeprefix(name): index for index in lost}
+    halves = []
+    for (start, end), word in found:
+        if word in numbers and word not in source:
+            halves.append((start, end, numbers.pop(word)))
+    left = iter(numbers.values())
+    return halves + [(*place, next(left, -1)) for place, word in found if word == name and word not in source]
 
 
 def _write(

@@ -75,7 +75,7 @@ def _readme(bundle: Bundle, quantization: Quantization) -> str:
     )
     return f"""# Translation from {data.source_language} to {data.target_language}, in CTranslate2
 
-Weights are in {quantization}. A source is the pieces of its sentence as SentencePiece writes them, and `</s>` after them.
+Weights are in {quantization}. A source is its sentence in SentencePiece's pieces, and `</s>` after them.
 
 ```python
 import ctranslate2, sentencepiece
@@ -88,7 +88,7 @@ settings = {{"beam_size": {search.beam_size}, "length_penalty": {search.alpha}, 
 print(writer.decode(result.hypotheses[0]))
 ```
 
-The model's own length penalty is ((5 + length) / 6)^{search.alpha}, and CTranslate2's length^`length_penalty`: with the same
-exponent it is the nearest. Sentences of more than {data.max_tokens} tokens are longer than any that the model has learnt from; split them.
+The model's own length penalty is ((5 + length) / 6)^{search.alpha}, CTranslate2's is length^`length_penalty`: with the
+same exponent it is the nearest. No sentence of more than {data.max_tokens} tokens was learnt from; split longer ones.
 `export.json` says how this was compared with the model that it was made of.
 """

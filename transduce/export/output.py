@@ -33,7 +33,7 @@ def made_whole(out: Path) -> Iterator[Path]:
 
 
 def write_report(folder: Path, bundle: Bundle, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """What was compared and how far it differed, beside what it is about. All may be read by those who may read this."""
+    """What was compared and how far it differed, beside what it is about; who may read this may read that."""
     report = {"bundle": bundle.fingerprint, **figures}
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     for file in folder.iterdir():
