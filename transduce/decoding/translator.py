@@ -58,7 +58,7 @@ class Translator:
 
         Args:
             bundle: A bundle, or the folder of one or of a run; several with one vocabulary are an ensemble.
-            engine: "torch", "ctranslate2" (of which torch searches the few doubtful sentences again), or "auto": the fastest.
+            engine: "torch", "ctranslate2" (torch searches the few doubtful sentences again), or "auto", the fastest.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
             precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
             search: How to search, or what to change in how the bundle's recipe says to search.
