@@ -294,6 +294,17 @@ def test_the_settings_of_now_decide_whether_a_run_is_at_its_end(settings, end):
     assert replace(standing, step=6).verdict(training) is None  # the scores are of another step
 
 
+def test_a_run_without_its_checkpoints_says_that_it_begins_anew(made, whole, tmp_path, capsys):
+    run = tmp_path / "run"
+    train(change(made[1], steps=6), made[2], run, ALONE)
+    assert "anew" not in capsys.readouterr().err
+    shutil.rmtree(run / "checkpoints")
+    (run / "finished.json").unlink()
+    train(made[1], made[2], run, ALONE)
+    assert "was begun before, but holds no checkpoint" in capsys.readouterr().err
+    assert_same_steps(run, whole)
+
+
 def test_the_signal_that_ended_an_attempt_is_not_saved():
     assert "stopped_by" not in Standing(stopped_by="SIGTERM").to_json()
 

@@ -26,6 +26,7 @@ from transduce.training.interval import Interval
 from transduce.training.judge import Ending, Judge
 from transduce.training.lock import held
 from transduce.training.memory import fitting_micro_batches, recompute, too_few
+from transduce.training.metrics import FILE_NAME
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
@@ -255,7 +256,10 @@ class Trainer:
                 )
             passed_over = f", the newest whole checkpoint: {'; '.join(found.damaged)}" if found.damaged else ""
             self.messages.append(("resumed", f"goes on after step {found.step:,}{passed_over}"))
-        elif start_from is not None:
+            return
+        if (self.run / FILE_NAME).exists():  # killed before its first save, or somebody removed what it saved
+            self.messages.append(("started", f"anew: {self.run} was begun before, but holds no checkpoint"))
+        if start_from is not None:
             load_weights(self.learner, start_from.weights())
             self.messages.append(("started", f"from {start_from.path}, with its model and its tokenizer"))
 
