@@ -211,7 +211,10 @@ def test_the_model_sees_plain_text(text, plain):
         ("%1$s of %2$d", "X2 von X1", [], "%2$d von %1$s"),
         ("see {x}", "sehen", [], "sehen {x}"),
         ("see {x} now", "sehen jetzt", [(0, 0), (2, 1)], "sehen {x} jetzt"),  # behind the word before it
-        ("a b <br/>", "B A", [(0, 1), (1, 0)], "B A<br/>"),  # what came last comes last
+        ("a b <br/>", "B A", [(0, 1), (1, 0)], "B A <br/>"),  # what came last comes last
+        ("a <x/> b", "A B", [(0, 0), (1, 1)], "A <x/> B"),  # with the spaces that it had
+        ("a <x/>b", "A B", [(0, 0), (1, 1)], "A <x/>B"),
+        ("<!-- c --> a  b", "A B", [(0, 0), (1, 1)], "<!-- c --> A B"),
         ("<b>{x}</b> is here", "hier ist X1", [(0, 0)], "hier ist <b>{x}</b>"),  # a copy is a sure link
         ("<b>one</b> <i>two</i>", "A B C", [(1, 0)], "<b>A</b> <i></i>B C"),  # two want the same word
         ("a <s></u>x", "b c", [(0, 0), (1, 1)], "b <s></u>c"),  # halves of pairs keep their order
@@ -274,3 +277,18 @@ def test_no_text_is_slow_to_look_through(part):
         start = time.perf_counter()
         find(text)
         assert time.perf_counter() - start < 2  # some milliseconds; minutes if it were quadratic
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("in  98\u00a0 weeks", "in 98 weeks"),
+        ("Sunday, <x/> September 16", "Sunday, September 16"),
+        ("<!-- c --> 12 kilometers <br/>", "12 kilometers"),
+        ("<b> a </b> b", "a b"),
+        ("see  {x}  now", "see X1 now"),
+        ("a\u00a0b", "a\u00a0b"),  # one space of another kind may have been learnt
+    ],
+)
+def test_a_model_sees_no_more_than_one_space(text, plain):
+    assert protect(text).plain == plain

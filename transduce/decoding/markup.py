@@ -36,6 +36,7 @@ _PROTECTED = re.compile(
     r"|&(?:\#\d{1,7}|\#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});",
     re.DOTALL,
 )
+_SPACES = re.compile(r"\s{2,}")
 _TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
 _POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")  # filled in order and not by name: their order must stay
 
@@ -73,6 +74,9 @@ def protect(text: str) -> Protected:
     offsets, stand_ins, added = [], [], set()  # `added`: the spaces that keep stand-ins from their neighbours
 
     def add(piece: str, keep_apart: bool) -> str:
+        piece = _SPACES.sub(" ", piece)  # two of them, also where a tag was between, are more than a model has learnt
+        if not plain or plain[-1].isspace():
+            piece = piece.lstrip()
         if keep_apart and IN_SPACED_WORD.match(plain[-1:]) and IN_SPACED_WORD.match(piece):
             added.add(len(plain))
             return f"{plain} {piece}"
@@ -88,7 +92,7 @@ def protect(text: str) -> Protected:
         else:
             plain, apart = add(stand_ins[-1], True), True
         offsets.append(len(plain) - len(stand_ins[-1]))
-    plain = add(text[end:], apart)
+    plain = add(text[end:], apart).rstrip()
 
     starts, ends = zip(*words(plain), strict=True) if plain.strip() else ((), ())
     spans = []
@@ -97,7 +101,11 @@ def protect(text: str) -> Protected:
         last = bisect_left(starts, offsets[partner]) if partner >= 0 else word
         left, right = offset - 1 in added, offset + len(stand_in) in added
         glued = (left, right) if stand_in else (partner < 0 and right, False)
-        spans.append(Span(match[0], word, max(word, last), partner, stand_in, glued))
+        alone = partner < 0 and not stand_in
+        around = text[: match.start()][-1:].isspace(), text[match.end() : match.end() + 1].isspace()
+        spans.append(
+            Span(match[0], word, max(word, last), partner, stand_in, glued, around if alone else (False, False))
+        )
     return Protected(plain, tuple(spans))
 
 
@@ -209,7 +217,9 @@ def _write(
         if span is None:
             continue
         if not span.stand_in:
-            pieces.append(span.text)
+            left = span.spaced[0] and pieces[-1] and not pieces[-1][-1].isspace()
+            right = span.spaced[1] and translation[end : end + 1].strip()
+            pieces.append(f"{' ' if left else ''}{span.text}{' ' if right else ''}")
             continue
         kept = next(positional) if _POSITIONAL.match(span.text) else span.text
         if start == end:  # its stand-in was lost: it is a word of its own

@@ -34,6 +34,7 @@ class Span:
     partner: int  # the span that closes, or opened, this tag; -1: it stands alone
     stand_in: str  # the word of the plain source in its place; empty for a tag, which is only taken out
     glued: tuple[bool, bool]  # whether the space on its left, on its right was only put there for the model
+    spaced: tuple[bool, bool] = (False, False)  # whether a tag that stands alone has a space on its left, on its right
 
 
 class Target:
