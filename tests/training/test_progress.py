@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -225,6 +226,18 @@ def test_tensorboard_gets_curves_and_texts_and_hides_what_was_superseded(tmp_pat
     assert [event.value for event in board.Scalars("validation/bleu")] == [12.5]
     (text,) = board.Tensors("samples/1/text_summary")
     assert b"Zwei Mann sitzt." in text.tensor_proto.string_val[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_leaves_a_full_disk_alone(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    run = Run(tmp_path, tensorboard=True)
+    with run.attempt() as progress:
+        (events,) = (tmp_path / "tensorboard").iterdir()
+        before = events.stat().st_size
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+        run.step(progress, 10)
+    assert events.stat().st_size == before
 
 
 def test_without_tensorboard_all_else_goes_on(tmp_path, monkeypatch, capsys):

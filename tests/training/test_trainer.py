@@ -305,6 +305,14 @@ def test_a_run_without_its_checkpoints_says_that_it_begins_anew(made, whole, tmp
     assert_same_steps(run, whole)
 
 
+def test_a_recipe_beside_its_text_is_not_taken_for_that_of_a_run(made, tmp_path):
+    path = write_phrases(tmp_path, "en", "de", 600, 2)
+    before = path.rename(path.with_name("recipe.toml")).read_bytes()
+    with pytest.raises(ConfigError, match=r"recipe\.toml is no run's, and would be overwritten; choose another folder"):
+        train_from_recipe(str(tmp_path / "recipe.toml"), SMALL, run=tmp_path)
+    assert (tmp_path / "recipe.toml").read_bytes() == before
+
+
 def test_the_signal_that_ended_an_attempt_is_not_saved():
     assert "stopped_by" not in Standing(stopped_by="SIGTERM").to_json()
 
@@ -351,7 +359,12 @@ def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, 
         assert tune(run=tmp_path / "run", start_from=whole).step == 1
     assert tune(run=tmp_path / "run").step == 2
     assert_same_steps(tmp_path / "run", tmp_path / "at once")
-    (tmp_path / "run/started-from.txt").write_text(str(tmp_path / "gone"))
+    assert tune(run=tmp_path / "run", start_from=whole).step == 2  # it may be named
+    with pytest.raises(ConfigError, match=r"run was begun from .*, not from .*last; choose another folder"):
+        tune(run=tmp_path / "run", start_from=tmp_path / "run/last")
+    with pytest.raises(ConfigError, match="was begun without --start-from, not from"):
+        tune(run=whole, start_from=tmp_path / "run/last")
+    (tmp_path / "run/started-from.txt").write_text(f"0 {tmp_path / 'gone'}")
     with pytest.raises(BundleError, match=r"run was fine-tuned from .*gone, so name its place with --start-from: "):
         tune(run=tmp_path / "run")
 

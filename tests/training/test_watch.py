@@ -31,7 +31,7 @@ def test_one_frame_shows_where_the_run_is_and_its_curves(told, capsys):
     assert command(["watch", str(told.folder), "--once"]) == 0
     out = capsys.readouterr().out
     assert "run: running, step 50 of 100 (50%)" in out
-    for figure in ("left", "loss 6.500", "110 tokens/s", "60% of peak", "training 6.5", "validation 6", "BLEU"):
+    for figure in ("left", "loss 6.500", "110 tokens/s", "60% of peak", "training 3", "validation 2.7", "BLEU"):
         assert figure in out
     assert BRAILLE & set(out)
     assert "\x1b" not in out

@@ -217,9 +217,9 @@ def _write(
         if span is None:
             continue
         if not span.stand_in:
-            left = span.spaced[0] and pieces[-1] and not pieces[-1][-1].isspace()
-            right = span.spaced[1] and translation[end : end + 1].strip()
-            pieces.append(f"{' ' if left else ''}{span.text}{' ' if right else ''}")
+            before = " " if span.spaced[0] and pieces[-1] and not pieces[-1][-1].isspace() else ""
+            behind = " " if span.spaced[1] and translation[end : end + 1].strip() else ""
+            pieces.append(before + span.text + behind)
             continue
         kept = next(positional) if _POSITIONAL.match(span.text) else span.text
         if start == end:  # its stand-in was lost: it is a word of its own

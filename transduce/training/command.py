@@ -17,7 +17,7 @@ from transduce.errors import BundleError, ConfigError
 from transduce.recipe import load_recipe
 from transduce.training.memory import fitting_micro_batches
 from transduce.training.parallel import world
-from transduce.training.run import adopt, check_place, started_from
+from transduce.training.run import adopt, check_place, refuse_another_start, started_from
 from transduce.training.standing import Standing
 from transduce.training.trainer import train
 
@@ -63,9 +63,13 @@ def _refuse_what_cannot_work(name: str, recipe: Recipe, device: str | None) -> N
 
 def _load_start(named: Path | None, run: Path) -> Bundle:
     """The bundle to start from; a run that was begun knows its own."""
-    start = named or started_from(run)
+    begun = started_from(run)
+    start = named or (begun[1] if begun else None)
     try:
-        return load_bundle(find_bundle(start))
+        bundle = load_bundle(find_bundle(start))
     except BundleError as error:
         why = "" if named else f"{run} was fine-tuned from {start}, so name its place with --start-from: "
         raise BundleError(f"{why}{error}") from None
+    if named:
+        refuse_another_start(run, bundle)
+    return bundle

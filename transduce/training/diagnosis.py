@@ -55,7 +55,7 @@ def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:
         tries.append("model.norm_order=pre")
     if bf16:
         tries.append("training.precision=float32")
-    return f"try {', or '.join(tries)} (in a new run)"
+    return f"in a new run, which --start-from may begin with this one's best weights, try {', or '.join(tries)}"
 
 
 def _empty(_: Texts, __: Texts, hypotheses: Texts) -> str | None:

@@ -68,6 +68,11 @@ class History:
         """(step, value) of every record of a kind that has the value."""
         return [(record["step"], record[name]) for record in self.of(kind) if _is_number(record.get(name))]
 
+    def losses(self) -> dict[str, list[Point]]:
+        """Negative log-likelihoods a target token: that of training without the smoothing, as that of validation."""
+        curves = {"training": self.curve("step", "perplexity"), "validation": self.curve("validation", "perplexity")}
+        return {name: [(step, math.log(value)) for step, value in points] for name, points in curves.items()}
+
     @property
     def attempt(self) -> Record:
         """How the newest attempt began: recipe, hardware, steps to do."""

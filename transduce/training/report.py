@@ -84,10 +84,9 @@ def _tiles(history: History) -> str:
 
 
 def _charts(history: History) -> Iterable[str]:
-    losses = {"training": history.curve("step", "loss"), "validation": history.curve("validation", "loss")}
     scores = {"BLEU": history.curve("validation", "bleu"), "chrF": history.curve("validation", "chrf")}
     waiting = [(step, 100 * share) for step, share in history.curve("step", "data_share")]
-    yield chart("Loss per target token", losses)
+    yield chart("Loss per target token, without smoothing", history.losses())
     yield chart("Validation scores", scores, from_zero=True)
     yield chart("Learning rate", {"rate": history.curve("step", "learning_rate")}, from_zero=True)
     yield chart("Gradient norm", {"norm": history.curve("step", "gradient_norm")}, logarithmic=True)

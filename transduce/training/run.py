@@ -16,6 +16,8 @@ from transduce.data.store import Store
 from transduce.disk import whole_file
 from transduce.errors import CheckpointError, ConfigError
 from transduce.recipe import differences, read_override, read_recipe, to_toml
+from transduce.training.lock import LOCK
+from transduce.training.metrics import FILE_NAME
 from transduce.training.parallel import World
 from transduce.training.standing import Standing
 
@@ -69,6 +71,8 @@ def check_place(run: Path, recipe: Recipe) -> None:
     there = next(place for place in (run, *run.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"{run} cannot be written, because of {there}; choose another folder with --run")
+    if (run / RECIPE).exists() and not any((run / name).exists() for name in (LOCK, FILE_NAME, "checkpoints")):
+        raise ConfigError(f"{run / RECIPE} is no run's, and would be overwritten; choose another folder with --run")
     refuse_another(run, recipe, {"model.vocab_size", "model.source_vocab_size"})  # the store's, later
 
 
@@ -91,7 +95,7 @@ def claim(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
         file.write(to_toml(recipe).encode())
     if start_from is not None:
         with whole_file(run / STARTED_FROM) as file:
-            file.write(os.fsencode(start_from.path.absolute()))
+            file.write(f"{start_from.fingerprint} ".encode() + os.fsencode(start_from.path.absolute()))
     (run / FINISHED).unlink(missing_ok=True)
 
 
@@ -101,10 +105,21 @@ def refuse_removed(run: Path) -> None:
         raise CheckpointError(f"{run} was removed while it was trained, and ends here; restore it, or begin a new run")
 
 
-def started_from(run: Path) -> Path | None:
-    """The bundle that the run was fine-tuned from, if it was: who goes on with it need not name it."""
+def started_from(run: Path) -> tuple[str, Path] | None:
+    """Fingerprint and place of the bundle that the run was fine-tuned from: who goes on with it need not name it."""
     note = run / STARTED_FROM
-    return Path(os.fsdecode(note.read_bytes())) if note.is_file() else None
+    if not note.is_file():
+        return None
+    fingerprint, _, place = note.read_bytes().partition(b" ")
+    return fingerprint.decode(), Path(os.fsdecode(place))
+
+
+def refuse_another_start(run: Path, bundle: Bundle) -> None:
+    """A run that was begun goes on from its own weights, and not from those of another bundle."""
+    begun = started_from(run)
+    if (run / RECIPE).exists() and (begun is None or begun[0] != bundle.fingerprint):
+        start = f"from {begun[1]}" if begun else "without --start-from"
+        raise ConfigError(f"{run} was begun {start}, not from {bundle.path}; choose another folder with --run")
 
 
 def mark_finished(run: Path, standing: Standing) -> None:

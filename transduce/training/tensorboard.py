@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
@@ -9,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transduce.training.metrics import Record
 
 NOT_CURVES = ("step", "time", "steps")
+SPARE = 1 << 20  # bytes of the disk that are left to others
 
 
 class Board:
@@ -20,7 +22,8 @@ class Board:
 
     def write(self, record: Record) -> None:
         """Numbers become curves; samples, events and the recipe texts."""
-        if not self._folder.exists():  # somebody removed it; the writer's thread would end with a traceback
+        # Without its folder, or without room, the writer's thread would end with a traceback.
+        if not self._folder.exists() or shutil.disk_usage(self._folder).free < SPARE:
             return
         kind, step = record["kind"], record["step"]
         if kind in ("step", "validation"):

@@ -47,8 +47,7 @@ def frame(run: Path, history: History, console: Console) -> RenderableType:
     size = (max(min(console.width, 120) - MARGIN - 2, 8), height)
     ascii_only = console.options.ascii_only
     parts: list[RenderableType] = [*_headline(run, history, console.width), ""]
-    loss = [("training", history.curve("step", "loss")), ("validation", history.curve("validation", "loss"))]
-    parts += plot("loss", loss, size, history.step, ascii_only)
+    parts += plot("loss without smoothing", [*history.losses().items()], size, history.step, ascii_only)
     if bleu := history.curve("validation", "bleu"):
         parts += ["", *plot("BLEU", [("validation", bleu)], size, history.step, ascii_only)]
     else:
