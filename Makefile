@@ -8,7 +8,7 @@ BIN := .venv/bin
 	$(PYTHON) -m venv .venv
 
 .venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[phrases]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[phrases,text]'
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
@@ -19,7 +19,8 @@ demo: .venv/demo.stamp
 	$(BIN)/transduce data get phrases --out runs/demo-data
 	$(BIN)/transduce train runs/demo-data/recipe.toml --run runs/demo
 	@for text in "Sunday, September 16, 1984" "The price rose by 88.8% to £99,521.71." "42 hours and 25 minutes"; do \
-	  echo "$$text  ->  $$($(BIN)/transduce translate --model runs/demo "$$text")"; done
+	  translation=$$($(BIN)/transduce translate --model runs/demo "$$text") || exit 1; \
+	  echo "$$text  ->  $$translation"; done
 	@echo 'Next: $(BIN)/transduce translate --model runs/demo "12 kilometers", open runs/demo/report.html,'
 	@echo 'or train on your own text: see README.md.'
 

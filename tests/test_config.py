@@ -95,6 +95,7 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
     [
         ("model.d_modl=3", "model.d_modl is not a setting; did you mean d_model?"),
         ("modell.N=3", "modell is not a setting; did you mean model?"),
+        ("steps=3", "steps is not a setting; did you mean training.steps?"),
         ("model.zzz=3", "model.zzz is not a setting; known: vocab_size, "),
         ("model.N=two", "model.N is 'two'; expected int"),
         ("model.N=2.5", "model.N is 2.5; expected int"),

@@ -249,6 +249,7 @@ def translate(
     """
     from transduce.bundle import find_bundle
     from transduce.decoding.streams import Format, print_translation, translate_stream
+    from transduce.decoding.text import splits_sentences
     from transduce.decoding.translator import Translator
     from transduce.recipe import adjusted
 
@@ -263,6 +264,9 @@ def translate(
     settings = functools.partial(adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest)
     with program.loading():
         translator = Translator(model, engine=engine, device=device, precision=precision, search=settings)
+    if not splits_sentences():
+        told = "every line is translated as one sentence; to have sentences found, pip install 'transduce[text]'"
+        print(f"transduce: {told}", file=sys.stderr)
     form = Format(column, errors, scores or alignments or translator.search.n_best > 1, alignments, prefix)
     if text:
         print_translation(translator, text[0], form)

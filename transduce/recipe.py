@@ -50,7 +50,9 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
     values = {}
     for name, value in changes.items():
         if name not in hints:
-            raise ConfigError(_unknown(f"{where}{name}", name, list(hints)))
+            sections = {part: getattr(getattr(settings, part), "__dataclass_fields__", ()) for part in hints}
+            inside = [f"{part}.{name}" for part, names in sections.items() if name in names]
+            raise ConfigError(_unknown(f"{where}{name}", name, list(hints), inside))
         current = getattr(settings, name)
         if is_dataclass(current) and isinstance(value, Mapping):
             values[name] = update(current, value, f"{where}{name}.")
@@ -149,8 +151,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     return value
 
 
-def _unknown(full_name: str, name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+def _unknown(full_name: str, name: str, known: list[str], inside: Sequence[str] = ()) -> str:
+    close = [*inside, *difflib.get_close_matches(name, known, n=1)]
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
     return f"{full_name} is not a setting; {hint}"
 

@@ -1,11 +1,15 @@
 """An export to Marian loads in the real `transformers`, which translates text as we do."""
 
 import json
+import re
+import subprocess
+import sys
 import warnings
 
 import pytest
 import torch
 
+from transduce.config import SearchConfig
 from transduce.decoding.translator import Translator
 from transduce.errors import ExportError
 from transduce.export import huggingface
@@ -52,6 +56,20 @@ def exported(bundle, tmp_path_factory):
     """The folder, and the report that came back."""
     folder = tmp_path_factory.mktemp("exports") / "out"
     return folder, export(bundle, folder)
+
+
+def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
+    """Greedily: the length penalty of beam search is another one there."""
+    bundle = make_bundle()
+    export(bundle, tmp_path / "out")
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), flags=re.DOTALL)
+    greedy = code.replace(f"num_beams={bundle.recipe.search.beam_size}", "num_beams=1")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", greedy], cwd=tmp_path / "out", capture_output=True, text=True, check=True
+    )
+    ours = Translator(bundle, engine="torch", search=SearchConfig(beam_size=1)).translate("in 98 weeks").text
+    assert done.stdout == f"{ours}\n"
+    assert "max_length" not in done.stderr  # which would be told at every call
 
 
 def test_all_of_an_export_may_be_read_by_the_same_people(exported):

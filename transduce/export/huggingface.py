@@ -59,6 +59,7 @@ def export(bundle: Bundle, out: Path) -> dict[str, Any]:
         work.mkdir()
         _write_tokenizer(bundle, work)
         _marian(bundle).save_pretrained(work)
+        (work / "README.md").write_text(_readme(bundle), encoding="utf-8")
         figures = verify(load_model(bundle), MarianRuntime(load_marian(work)))
         verify_tokenizer(load_tokenizer(work), *Tokenizer.pair(bundle.tokenizer_files))
         return write_report(work, bundle, figures)
@@ -129,3 +130,24 @@ def _write_tokenizer(bundle: Bundle, work: Path) -> None:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _readme(bundle: Bundle) -> str:
+    data, search = bundle.recipe.data, bundle.recipe.search
+    return f"""# Translation from {data.source_language} to {data.target_language}, for transformers
+
+```python
+from transformers import MarianMTModel, MarianTokenizer
+
+tokenizer, model = MarianTokenizer.from_pretrained("."), MarianMTModel.from_pretrained(".")
+source = tokenizer("in 98 weeks", return_tensors="pt")
+longest = source["input_ids"].size(1) + {search.max_extra}
+(ids,) = model.generate(**source, num_beams={search.beam_size}, max_new_tokens=longest, max_length=None)
+print(tokenizer.decode(ids, skip_special_tokens=True))
+```
+
+The model's own length penalty is ((5 + length) / 6)^{search.alpha}, that of `generate` length^`length_penalty`: with
+the same exponent it is the nearest. No sentence of more than {data.max_tokens} tokens was learnt from; split longer
+ones.
+`export.json` says how this was compared with the model that it was made of.
+"""

@@ -22,8 +22,7 @@ class Board:
 
     def write(self, record: Record) -> None:
         """Numbers become curves; samples, events and the recipe texts."""
-        # Without its folder, or without room, the writer's thread would end with a traceback.
-        if not self._folder.exists() or shutil.disk_usage(self._folder).free < SPARE:
+        if shutil.disk_usage(self._folder).free < SPARE:  # the writer's thread would end with a traceback
             return
         kind, step = record["kind"], record["step"]
         if kind in ("step", "validation"):
