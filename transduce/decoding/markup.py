@@ -102,7 +102,7 @@ def protect(text: str) -> Protected:
         left, right = offset - 1 in added, offset + len(stand_in) in added
         glued = (left, right) if stand_in else (partner < 0 and right, False)
         alone = partner < 0 and not stand_in
-        around = text[: match.start()][-1:].isspace(), text[match.end() : match.end() + 1].isspace()
+        around = text[match.start() - 1 : match.start()].isspace(), text[match.end() : match.end() + 1].isspace()
         spans.append(
             Span(match[0], word, max(word, last), partner, stand_in, glued, around if alone else (False, False))
         )
