@@ -47,13 +47,16 @@ class Bundle:
     fingerprint: str  # of everything in it: two bundles with the same one translate alike
 
     @property
+    def tokenizer_names(self) -> tuple[str, str]:
+        """The files of source and target, which may be one."""
+        shared = "tokenizer.model" in self.tokenizer_files
+        return ("tokenizer.model", "tokenizer.model") if shared else ("source.model", "target.model")
+
+    @property
     def tokenizers(self) -> dict[str, bytes]:
         """By side; the target's alone if both languages share it."""
-        names = (
-            {"target": "tokenizer.model"}
-            if "tokenizer.model" in self.tokenizer_files
-            else {"source": "source.model", "target": "target.model"}
-        )
+        source, target = self.tokenizer_names
+        names = {"target": target} if source == target else {"source": source, "target": target}
         return {side: self.tokenizer_files[name] for side, name in names.items()}
 
     def weights(self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:

@@ -70,9 +70,7 @@ class _Runtime:
 
 def _readme(bundle: Bundle, quantization: Quantization) -> str:
     data, search = bundle.recipe.data, bundle.recipe.search
-    source, target = (
-        ["tokenizer.model"] * 2 if "tokenizer.model" in bundle.tokenizer_files else ["source.model", "target.model"]
-    )
+    source, target = bundle.tokenizer_names
     return f"""# Translation from {data.source_language} to {data.target_language}, in CTranslate2
 
 Weights are in {quantization}. A source is its sentence in SentencePiece's pieces, and `</s>` after them.

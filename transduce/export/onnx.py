@@ -156,9 +156,7 @@ class _Runtime:
 
 def _readme(bundle: Bundle, model: Transformer) -> str:
     data, config = bundle.recipe.data, model.config
-    source, target = (
-        ["tokenizer.model"] * 2 if "tokenizer.model" in bundle.tokenizer_files else ["source.model", "target.model"]
-    )
+    source, target = bundle.tokenizer_names
     return f"""# Translation from {data.source_language} to {data.target_language}, in ONNX
 
 `encoder.onnx` reads token ids, `decoder.onnx` gives the log-probabilities of what follows each token of a translation

@@ -35,9 +35,8 @@ def train_from_recipe(
     recipe = load_recipe(name, overrides)
     _refuse_what_cannot_work(name, recipe, device)
     path, folder = Path(name), run or Path("runs") / Path(name).stem
-    place, tokenizers, bundle = store or default_store(name), {}, None
-    if start_from or started_from(folder):
-        bundle = _load_start(start_from, folder)
+    place, tokenizers = store or default_store(name), {}
+    if bundle := _load_start(start_from, folder):
         recipe, tokenizers = adopt(recipe, bundle, overrides), bundle.tokenizers
         place = store or place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
     with world(device) as here:
@@ -61,10 +60,12 @@ def _refuse_what_cannot_work(name: str, recipe: Recipe, device: str | None) -> N
         raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
 
 
-def _load_start(named: Path | None, run: Path) -> Bundle:
-    """The bundle to start from; a run that was begun knows its own."""
+def _load_start(named: Path | None, run: Path) -> Bundle | None:
+    """The bundle to start from, if there is one; a run that was begun knows its own."""
     begun = started_from(run)
     start = named or (begun[1] if begun else None)
+    if start is None:
+        return None
     try:
         bundle = load_bundle(find_bundle(start))
     except BundleError as error:
