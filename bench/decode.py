@@ -18,8 +18,7 @@ import torch
 
 from bench.profiling import kernels_of
 from transduce.config import ModelConfig, SearchConfig
-from transduce.decoding.engine import TorchEngine
-from transduce.decoding.packing import pack
+from transduce.engines.torch import TorchEngine
 from transduce.model import Transformer
 from transduce.presets import preset
 from transduce.training.hardware import hardware
@@ -48,7 +47,7 @@ def main() -> None:
     config = preset(options.preset).model
     torch.manual_seed(1)
     model = Transformer(config).to(device, dtype).eval().requires_grad_(False)
-    engine, generate = TorchEngine(pack(model), device=device), marian(config, device, dtype)
+    engine, generate = TorchEngine(model, device=device, frozen=True), marian(config, device, dtype)
     weights = [each for name, each in model.named_parameters() if name.startswith(("decoder", "target_embedding"))]
     read = least(lambda: [weight.sum() for weight in weights], options.rounds)
     print(f"{options.preset}, {options.precision}, {device.type}: reading the decoder's weights {read * 1e3:.1f} ms")

@@ -27,12 +27,15 @@ from bench.profiling import kernels_of
 from transduce.config import Recipe
 from transduce.describe import count_flops
 from transduce.disk import whole_file
-from transduce.model import Tokens, Transformer, tiled
+from transduce.kernels.accelerate import accelerate
+from transduce.kernels.tiles import tiled
+from transduce.model import Tokens, Transformer
 from transduce.presets import preset
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import hardware
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import World
+from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, train_step
 
 Pair = tuple[list[int], list[int]]
@@ -94,15 +97,21 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
         ]  # fmt: skip
     else:
         inputs = [padded(pairs, pad) for pairs in steps]
-    learner = Learner(Transformer(recipe.model).to(device), recipe.training.eps_ls, bf16=cuda).train()
+    model = Transformer(recipe.model).to(device)
+    accelerate(model)
+    learner = Learner(model, recipe.training.eps_ls, bf16=cuda).train()
     optimisers = build_optimisers(learner.named_parameters(), recipe.training)
     if cuda:
-        graphed = GraphedStep(learner, optimisers, recipe, device)
-        return lambda i: graphed([inputs[i % len(inputs)]], counts[i % len(inputs)], i + 1)  # type: ignore[list-item]
+        graphed = GraphedStep(learner, optimisers, recipe.training, device)
     alone = World(0, 1, device)
-    return lambda i: train_step(
-        learner, optimisers, [inputs[i % len(inputs)]], counts[i % len(inputs)], recipe, i + 1, alone  # type: ignore[list-item]
-    )  # fmt: skip
+
+    def step(i: int) -> object:
+        batch, count, rate = [inputs[i % len(inputs)]], counts[i % len(inputs)], learning_rate(recipe, i + 1)
+        if cuda:
+            return graphed(batch, count, i + 1, rate)  # type: ignore[arg-type]
+        return train_step(learner, optimisers, batch, count, recipe.training, i + 1, rate, alone)  # type: ignore[arg-type]
+
+    return step
 
 
 class TorchTransformer(nn.Module):

@@ -11,7 +11,8 @@ from transduce.cli import COMMANDS, run
 from transduce.decoding import translator
 from transduce.program import SHELLS
 from transduce.recipe import load_recipe
-from transduce.training import command
+from transduce.training import train as training
+from transduce.training.run_view import Run
 from transduce.training.standing import Standing
 
 
@@ -113,10 +114,10 @@ def test_settings_may_stand_between_options(capsys):
 
 def test_the_value_of_an_option_is_no_setting(monkeypatch):
     seen = []
-    monkeypatch.setattr(command, "train_from_recipe", lambda *given, **named: seen.append((given, named)) or Standing())
+    monkeypatch.setattr(training, "train", lambda *given, **named: seen.append((given, named)) or Run("r"))
     assert run(["train", "--run", "training.steps=5", "base", "--store=data.v=2", "training.steps=7"]) == 0
     ((given, named),) = seen
-    assert given == ("base", ("training.steps=7",))
+    assert (given, named["overrides"]) == (("base",), ("training.steps=7",))
     assert (named["run"], named["store"]) == (Path("training.steps=5"), Path("data.v=2"))
 
 
@@ -124,7 +125,7 @@ def test_until_goes_before_the_setting(tmp_path, monkeypatch):
     seen, recipe = [], tmp_path / "r.toml"
     recipe.write_text('[training]\nuntil = "bleu=10"\n')
     monkeypatch.setattr(
-        command, "train_from_recipe", lambda *given, **_: seen.append(load_recipe(*given)) or Standing()
+        training, "train", lambda name, overrides, **_: seen.append(load_recipe(name, overrides)) or Run("r")
     )
     for arguments in ([], ["--until", "bleu=30"], ["--until", "bleu=30", "training.until=bleu=20"], ["--until", ""]):
         assert run(["train", str(recipe), *arguments]) == 0
@@ -133,7 +134,7 @@ def test_until_goes_before_the_setting(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("signal", "status"), [("", 0), ("SIGTERM", 143), ("SIGINT", 130)])
 def test_a_training_that_a_signal_stopped_is_told_from_a_finished_one(monkeypatch, signal, status):
-    monkeypatch.setattr(command, "train_from_recipe", lambda *_, **__: Standing(stopped_by=signal))
+    monkeypatch.setattr(training, "train", lambda *_, **__: Run("r", Standing(stopped_by=signal)))
     assert run(["train", "base"]) == status
 
 

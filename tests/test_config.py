@@ -1,14 +1,23 @@
 """Settings: the paper's defaults, and contradictions refused with what to do."""
 
+import re
 import tomllib
 from dataclasses import fields, replace
 
 import pytest
 
-from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, SearchConfig, TrainingConfig
+from transduce.config import (
+    CorpusConfig,
+    DataConfig,
+    ModelConfig,
+    Recipe,
+    SearchConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from transduce.errors import ConfigError
 from transduce.presets import BASE, BIG, PRESETS
-from transduce.recipe import differences, load_recipe, read_recipe, to_toml, update
+from transduce.recipe import apply_overrides, differences, load_recipe, read_recipe, to_toml, update
 
 
 @pytest.mark.parametrize(
@@ -188,3 +197,36 @@ def test_a_goal_that_no_score_reaches_is_refused(until):
 def test_a_goal_needs_sentences_to_score():
     with pytest.raises(ConfigError, match="nothing would be scored"):
         TrainingConfig(until="bleu=20", validation_sentences=0)
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "choices"),
+    [
+        ("training", "optimiser", "adam, adamw, muon"),
+        ("training", "schedule", "paper, stable-decay, cosine"),
+        ("model", "norm", "layer, rms"),
+        ("model", "activation", "relu, gelu, swish, swiglu, geglu"),
+        ("data.tokenizer", "kind", "bpe, unigram"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused_alike_in_python_and_in_a_recipe(section, setting, choices):
+    kinds = {"training": TrainingConfig, "model": ModelConfig, "data.tokenizer": TokenizerConfig}
+    for word in ("banana", 3, True):
+        message = re.escape(f"{section}.{setting} is {word!r}; expected one of {choices}")
+        with pytest.raises(ConfigError, match=f"^{message}$"):
+            kinds[section](**{setting: word})
+        with pytest.raises(ConfigError, match=f"^{message}$"):
+            apply_overrides(Recipe(), [f"{section}.{setting}={str(word).lower() if word is True else word}"])
+
+
+def test_one_text_or_a_list_stands_for_several_in_python_too():
+    corpus = CorpusConfig(source="train.en", target=["train.de"])
+    assert (corpus.source, corpus.target) == (("train.en",), ("train.de",))
+    assert DataConfig(corpora=[corpus]).corpora == (corpus,)
+    with pytest.raises(ConfigError, match=r"data.corpora\[0\] is 'train.en'; expected CorpusConfig"):
+        DataConfig(corpora=("train.en",))
+
+
+def test_a_recipe_shows_what_is_not_the_papers():
+    assert repr(Recipe()) == "Recipe()"
+    assert repr(Recipe(model=ModelConfig(N=2))) == "Recipe(model.N=2)"

@@ -58,6 +58,6 @@ def test_memory_to_decode_is_that_of_weights_cache_and_logits():
     model = Transformer(config).eval()
     tokens = Tokens.padded([[5] * 9] * 6, config.pad)
     logits, state = model.decode(tokens, model.encode(tokens))
-    cached = [part for layer in state.layers for side in (layer.target, layer.memory) for part in (side.k, side.v)]
+    cached = [part for layer in state.layers for side in (layer.target, layer.memory) for part in side.now]
     numbers = sum(part.numel() for part in [*model.parameters(), *cached, logits[:, -1]])
     assert decoding_memory(config, sentences=3, beam_size=2, length=9) == 4 * numbers

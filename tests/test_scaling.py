@@ -13,9 +13,9 @@ from torch.distributed.run import get_args_parser
 from bench.scaling import Scaling, table
 from transduce import cli
 from transduce.data.phrases import write_phrases
-from transduce.training import command
+from transduce.training import train as training
 from transduce.training.metrics import read_metrics
-from transduce.training.standing import Standing
+from transduce.training.run_view import Run
 
 DOCUMENT = (Path(__file__).parent.parent / "docs/scaling.md").read_text(encoding="utf-8")
 SMALL = [
@@ -54,9 +54,9 @@ def test_every_command_is_one_that_torchrun_and_transduce_take(monkeypatch, tmp_
 
     def note(name, overrides, *, run, **options):
         taken.append((name, run))
-        return Standing()
+        return Run(run)
 
-    monkeypatch.setattr(command, "train_from_recipe", note)
+    monkeypatch.setattr(training, "train", note)
     for words in commands():
         options = get_args_parser().parse_args(words[1:])
         assert (options.module, options.training_script) == (True, "transduce")

@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transduce.config import ModelConfig, Recipe, SearchConfig, TrainingConfig
+    from transduce.data.prepare import prepare
+    from transduce.data.tokenizer import Tokenizer
     from transduce.decoding.translation import Translation
     from transduce.decoding.translator import Translator
+    from transduce.errors import TransduceError
+    from transduce.evaluation.scores import score
+    from transduce.exporters.command import export
+    from transduce.model import Tokens, Transformer
+    from transduce.presets import preset
+    from transduce.recipe import load_recipe
+    from transduce.training.train import train
 
-__all__ = ["Translation", "Translator"]
+# The public names and where they live; each is imported when it is used, so `import transduce` costs nothing.
+_PUBLIC = {
+    "ModelConfig": "config",
+    "Recipe": "config",
+    "SearchConfig": "config",
+    "Tokenizer": "data.tokenizer",
+    "Tokens": "model",
+    "TrainingConfig": "config",
+    "TransduceError": "errors",
+    "Transformer": "model",
+    "Translation": "decoding.translation",
+    "Translator": "decoding.translator",
+    "export": "exporters.command",
+    "load_recipe": "recipe",
+    "prepare": "data.prepare",
+    "preset": "presets",
+    "score": "evaluation.scores",
+    "train": "training.train",
+}
+
+__all__ = [
+    "ModelConfig",
+    "Recipe",
+    "SearchConfig",
+    "Tokenizer",
+    "Tokens",
+    "TrainingConfig",
+    "TransduceError",
+    "Transformer",
+    "Translation",
+    "Translator",
+    "__version__",
+    "export",
+    "load_recipe",
+    "prepare",
+    "preset",
+    "score",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when they are used: `import transduce` alone costs nothing."""
-    if name not in __all__:
-        raise AttributeError(f"module 'transduce' has no attribute {name!r}")
-    from importlib import import_module
+    if name == "__version__":
+        return import_module("importlib.metadata").version("transduce")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'transduce' has no attribute {name!r}; it has {', '.join(__all__)}")
+    found = getattr(import_module(f"transduce.{_PUBLIC[name]}"), name)
+    globals()[name] = found  # also over a room of the same name, such as `transduce.exporters`
+    return found
 
-    return getattr(import_module(f"transduce.decoding.{name.lower()}"), name)
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

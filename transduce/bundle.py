@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import ModelConfig, Recipe
+from transduce.data.tokenizer import OWN
 from transduce.errors import BundleError, ConfigError
 from transduce.folder import MANIFEST, Kind, standing, verify_folder, write_folder
 from transduce.recipe import read_recipe, to_toml
@@ -32,6 +33,7 @@ CONFIG, WEIGHTS, SCORES, PROVENANCE, CARD = (
     "README.md",
 )
 TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})  # for both languages, or for each
+OWN_MODEL = "own_model"  # in the provenance: the name of a model that is not `Transformer`
 SHIPPED = Path(__file__).with_name("bundles")
 
 
@@ -47,17 +49,24 @@ class Bundle:
     fingerprint: str  # of everything in it: two bundles with the same one translate alike
 
     @property
+    def own_model(self) -> str | None:
+        """The name of the user's own model that the weights belong to; None: it is `Transformer`."""
+        name = self.provenance.get(OWN_MODEL)
+        return None if name is None else str(name)
+
+    @property
     def tokenizer_names(self) -> tuple[str, str]:
         """The files of source and target, which may be one."""
         shared = "tokenizer.model" in self.tokenizer_files
         return ("tokenizer.model", "tokenizer.model") if shared else ("source.model", "target.model")
 
-    @property
-    def tokenizers(self) -> dict[str, bytes]:
-        """By side; the target's alone if both languages share it."""
-        source, target = self.tokenizer_names
-        names = {"target": target} if source == target else {"source": source, "target": target}
-        return {side: self.tokenizer_files[name] for side, name in names.items()}
+    def refuse_own_model(self) -> None:
+        """Refuse to go on without the code of the user's own model, if the weights belong to one."""
+        if self.own_model is not None:
+            raise BundleError(
+                f"{self.path} holds the weights of your own model {self.own_model}, whose code is not in it; hand it "
+                f"in from Python: Translator({str(self.path)!r}, model={self.own_model})"
+            )
 
     def weights(self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """The weights by parameter name, memory-mapped where nothing has to be converted; float32 unless told."""
@@ -69,7 +78,8 @@ class Bundle:
             weights = unpack(load_file(self.path / WEIGHTS, device=str(device)), dtype or torch.float32)
         except (OSError, SafetensorError, ValueError) as error:
             raise BundleError(f"{self.path / WEIGHTS} cannot be read ({error}); {BUNDLE.remedy}") from None
-        _check_weights(self.path, self.recipe.model, weights)
+        if self.own_model is None:
+            _check_weights(self.path, self.recipe.model, weights)
         return weights
 
 
@@ -98,7 +108,8 @@ def save_bundle(
     """
     path = Path(path)
     _check_vocabulary(path, recipe.model, tokenizer_files)
-    _check_weights(path, recipe.model, weights)
+    if OWN_MODEL not in provenance:
+        _check_weights(path, recipe.model, weights)
     parameters = sum(tensor.numel() for tensor in weights.values())
     files = {
         CONFIG: to_toml(recipe).encode(),
@@ -159,8 +170,11 @@ def _check_vocabulary(path: Path, model: ModelConfig, files: Mapping[str, bytes]
     for name in sorted(names):
         side = "source_vocab_size" if name == "source.model" and model.source_vocab_size else "vocab_size"
         try:
-            pieces = sentencepiece.SentencePieceProcessor(model_proto=files[name]).vocab_size()
-        except (RuntimeError, TypeError):
+            if OWN in (own := json.loads(files[name]) if files[name][:1] == b"{" else {}):
+                pieces = own["size"] + 3  # the end, the unknown and padding
+            else:
+                pieces = sentencepiece.SentencePieceProcessor(model_proto=files[name]).vocab_size()
+        except (RuntimeError, TypeError, ValueError, KeyError):
             raise BundleError(f"{path / name} is not a SentencePiece model; expected a trained tokenizer") from None
         if pieces != (expected := getattr(model, side)):
             raise BundleError(

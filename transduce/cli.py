@@ -71,11 +71,12 @@ def train(
     if until is not None:
         overrides = (*overrides, f"training.until={until}")
     load_recipe(recipe, overrides)  # a mistake in it is told without waiting for torch
-    from transduce.training.command import train_from_recipe
+    from transduce.training import train as training
 
-    standing = train_from_recipe(recipe, overrides, run=run, store=store, start_from=start_from, device=device)
-    if standing.stopped_by:
-        sys.exit(128 + signal.Signals[standing.stopped_by])  # as a shell has it: a script sees that it is not finished
+    done = training.train(recipe, overrides=overrides, run=run, store=store, start_from=start_from, device=device)
+    stopped_by = done.standing.stopped_by if done.standing else ""
+    if stopped_by:
+        sys.exit(128 + signal.Signals[stopped_by])  # as a shell has it: a script sees that it is not finished
 
 
 def watch(run: Positional[Path], *, once: bool = False) -> None:
@@ -359,9 +360,9 @@ def export(
         to: The runtime: CTranslate2, Marian of Hugging Face, ONNX, or a package of Argos Translate.
         quantization: Of the numbers in CTranslate2 and argos, by default int8; the others have float32.
     """
-    from transduce.export.command import export_bundle
+    from transduce.exporters.command import export
 
-    print(export_bundle(bundle, out, to, quantization))
+    print(export(bundle, out, to, quantization))
 
 
 def import_model(
@@ -381,7 +382,7 @@ def import_model(
         folder: Where it is on this machine.
         out: The bundle to make; by default best in runs/ and the folder's name, where translate finds it.
     """
-    from transduce.export.command import import_folder
+    from transduce.exporters.command import import_folder
 
     print(import_folder(folder, out))
 

@@ -5,7 +5,10 @@ A contradiction is refused on construction: what was found, what was expected, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from transduce.errors import ConfigError
@@ -23,7 +26,6 @@ MODEL_SIZES = {  # the least and the most; with more, no machine could hold a ma
     "max_positions": (1, 10**8),
 }
 MOST_SEARCHED = {"beam_size": 1000, "n_best": 1000, "max_extra": 10**6, "min_length": 10**6, "max_length": 10**6}
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -31,17 +33,51 @@ def _refuse_unless(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def mistaken_type(value: Any, hint: Any, name: str) -> str | None:
+    """Say what is wrong with a setting's value, whose type is declared as `hint`; None if nothing is."""
+    kind, options = typing.get_origin(hint), typing.get_args(hint)
+    if kind is types.UnionType:  # X | None
+        return None if value is None else mistaken_type(value, options[0], name)
+    if kind is Literal:
+        known = isinstance(value, str) and value in options
+        return None if known else f"{name} is {value!r}; expected one of {', '.join(options)}"
+    if kind is tuple:
+        if not isinstance(value, tuple):
+            return f"{name} is {value!r}; expected a list"
+        mistakes = (mistaken_type(item, options[0], f"{name}[{index}]") for index, item in enumerate(value))
+        return next(filter(None, mistakes), None)
+    fits = type(value) in (int, float) if hint is float else type(value) is hint
+    return None if fits else f"{name} is {value!r}; expected {hint.__name__}"
+
+
+def settings_of(kind: type) -> dict[str, Any]:
+    """The settings of a section with their types."""
+    if kind not in _SETTINGS:
+        _SETTINGS[kind] = typing.get_type_hints(kind)
+    return _SETTINGS[kind]
+
+
+_SETTINGS: dict[type, dict[str, Any]] = {}  # looked up once
+
+
 def _check(settings: Any, section: str, least: dict[str, int], most: dict[str, int] | None = None) -> None:
-    """Every number, switch and word is of its type, and no number is below the least or above the most that is sane."""
-    for item in fields(settings):
-        name, value = f"{section}.{item.name}", getattr(settings, item.name)
-        kind, _, none = str(item.type).partition(" | ")
-        if kind in _KINDS and not (value is None and none):
-            _refuse_unless(type(value) in _KINDS[kind], f"{name} is {value!r}; expected {kind}")
-            low, high = least.get(item.name), (most or {}).get(item.name)
-            _refuse_unless(low is None or value >= low, f"{name} is {value}; it must be at least {low}")
-            if high is not None and value > high:
-                raise ConfigError(f"{name} is {value:,}; more than {high:,} is surely a mistake")
+    """Every setting is of its type, and no number is below the least or above the most that is sane."""
+    for name, hint in settings_of(type(settings)).items():
+        full, value = f"{section}.{name}", getattr(settings, name)
+        if mistake := mistaken_type(value, hint, full):
+            raise ConfigError(mistake)
+        if value is not None and name in least:
+            _refuse_unless(value >= least[name], f"{full} is {value}; it must be at least {least[name]}")
+        if value is not None and most and value > most.get(name, value):
+            raise ConfigError(f"{full} is {value:,}; more than {most[name]:,} is surely a mistake")
+
+
+def _as_tuples(settings: Any, *names: str) -> None:
+    """Let one text, or a list, stand for a tuple of them, as in TOML."""
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, str | list):
+            object.__setattr__(settings, name, (value,) if isinstance(value, str) else tuple(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +150,11 @@ class ModelConfig:
         return self.vocab_size - 1
 
     @property
+    def source_pad(self) -> int:
+        """The id of padding in a source: the last of its vocabulary."""
+        return (self.source_vocab_size or self.vocab_size) - 1
+
+    @property
     def decoder_layers(self) -> int:
         """The decoder's depth: N unless set apart."""
         return self.N if self.N_decoder is None else self.N_decoder
@@ -129,6 +170,8 @@ class CorpusConfig:
     weight: float = 1.0  # how often it is drawn, relative to its size
 
     def __post_init__(self) -> None:
+        _as_tuples(self, "source", "target")
+        _check(self, "data.corpora", {})
         _refuse_unless(len(self.source) > 0, "a corpus names no source file; expected source = ['train.en']")
         _refuse_unless(
             len(self.target) in (0, len(self.source)),
@@ -153,6 +196,7 @@ class CleanConfig:
     language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
 
     def __post_init__(self) -> None:
+        _as_tuples(self, "off", "warn", "drop")
         least = dict.fromkeys(("max_words", "max_characters", "max_ratio"), 1)
         _check(self, "data.clean", least | dict.fromkeys(("min_letters", "leak_words", "language_sample"), 0))
         _refuse_unless(
@@ -200,6 +244,7 @@ class DataConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
+        _as_tuples(self, "corpora", "validation", "test")
         _check(self, "data", {"max_tokens": 2})
         _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
 
@@ -338,7 +383,7 @@ class SearchConfig:
         return max(self.min_length, longest if self.max_length is None else min(longest, self.max_length))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Recipe:
     """Everything a run needs to be repeated."""
 
@@ -346,3 +391,19 @@ class Recipe:
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
+
+    def __post_init__(self) -> None:
+        _check(self, "recipe", {})
+
+    def __repr__(self) -> str:
+        """What differs from the paper's base model."""
+        return f"Recipe({', '.join(_changes(self, Recipe(), ''))})"
+
+
+def _changes(settings: Any, others: Any, where: str) -> Iterator[str]:
+    for item in fields(settings):
+        mine, theirs = getattr(settings, item.name), getattr(others, item.name)
+        if is_dataclass(mine):
+            yield from _changes(mine, theirs, f"{where}{item.name}.")
+        elif mine != theirs:
+            yield f"{where}{item.name}={mine!r}"

@@ -8,6 +8,7 @@ TransduceError              one line and exit status 2 on the command line, a 4x
 ├── InputError              token ids or text handed to a model
 ├── RankError               another process of the same training
 ├── ExportError             a runtime that cannot carry the model
+├── HookError               a function of the user's own that was handed in, and raised
 └── MissingExtra            an optional dependency that is not installed
 """
 
@@ -49,6 +50,10 @@ class RankError(TransduceError):
 
 class ExportError(TransduceError):
     """A runtime that cannot carry the model, or an export that differs from it."""
+
+
+class HookError(TransduceError):
+    """A function of the user's own (a model, a loss, a callback, ...) that raised an error."""
 
 
 class MissingExtra(TransduceError):

@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transduce.config import Recipe, SearchConfig
+from transduce.config import Recipe, SearchConfig, mistaken_type, settings_of
 from transduce.errors import ConfigError
 from transduce.presets import PRESETS, preset
 
@@ -46,7 +46,7 @@ def read_recipe(path: Path) -> Recipe:
 
 def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> Settings:
     """A copy of a settings dataclass with the changes of a (nested) mapping, each checked against its type."""
-    hints = typing.get_type_hints(type(settings))
+    hints = settings_of(type(settings))
     values = {}
     for name, value in changes.items():
         if name not in hints:
@@ -124,10 +124,6 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     origin = typing.get_origin(hint)
     if origin is types.UnionType:  # X | None
         return None if value in (None, "none") else _convert(value, options[0], where)
-    if origin is typing.Literal:
-        if value not in options:
-            raise ConfigError(f"{where} is {value!r}; expected one of {', '.join(map(str, options))}")
-        return value
     if origin is tuple:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list):
@@ -136,7 +132,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if isinstance(hint, type) and is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {value!r}; expected a table of settings")
-        hints = typing.get_type_hints(hint)
+        hints = settings_of(hint)
         for name in value:
             if name not in hints:
                 raise ConfigError(_unknown(f"{where}.{name}", name, list(hints)))
@@ -146,8 +142,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if type(value) is not hint:
-        raise ConfigError(f"{where} is {value!r}; expected {hint.__name__}")
+    if mistake := mistaken_type(value, hint, where):
+        raise ConfigError(mistake)
     return value
 
 

@@ -14,14 +14,14 @@ from transduce.config import SearchConfig, TokenizerConfig
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding import chunks
 from transduce.decoding.alignment import word_links
-from transduce.decoding.engine import TorchEngine, load_model
-from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.placement import words
-from transduce.decoding.search import Ensemble, search
 from transduce.decoding.translator import Translator
+from transduce.engines.torch import TorchEngine, load_model
 from transduce.errors import BundleError, ConfigError, InputError
 from transduce.model import Tokens
 from transduce.recipe import adjusted
+from transduce.search.hypothesis import Hypothesis
+from transduce.search.search import Ensemble, search
 
 
 class Echo:
@@ -304,7 +304,7 @@ def test_an_ensemble_searches_the_mean_of_probabilities(bundle, other, sentences
     sources = together.tokenizers[0].encode_batch(sentences[:15])
 
     def step(tokens, state):
-        moved = [m.decode(s.following(tokens[:, None]), s) for m, s in zip(models, state.states, strict=True)]
+        moved = [m.decode(tokens[:, None], s) for m, s in zip(models, state.states, strict=True)]
         mean = sum(logits[:, 0, :-1].softmax(-1) for logits, _ in moved) / 2
         return F.pad(mean, (0, 1)).log(), Ensemble(tuple(state for _, state in moved))
 

@@ -10,7 +10,7 @@ import torch
 from tests.model.conftest import VARIANTS
 from tests.trained import splits, train
 from transduce.config import ModelConfig, SearchConfig
-from transduce.decoding.engine import TorchEngine
+from transduce.engines.torch import TorchEngine
 from transduce.model import Transformer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -111,7 +111,7 @@ def test_batches_of_any_size_share_what_was_recorded(count):
 
 
 def test_a_place_that_is_free_takes_the_next_sentence(monkeypatch):
-    from transduce.decoding import slots
+    from transduce.engines.cuda import continuous_batching as slots
 
     model, sources, config = build(), some_sources(100), SearchConfig(max_extra=10)
     expected = ids(TorchEngine(model).search(sources, config))
@@ -137,7 +137,7 @@ def test_a_search_for_which_memory_is_short_finds_the_same(room):
     expected = ids(TorchEngine(model).search(sources, config))
     engine = TorchEngine(model.cuda(), device="cuda")
     engine.search(sources[:1], config)  # libraries and kernels take room of their own
-    engine._slots.clear()
+    engine._graphs.clear()
     gc.collect()
     torch.cuda.empty_cache()
     (_, total), used = torch.cuda.mem_get_info(), torch.cuda.memory_reserved()
@@ -146,7 +146,7 @@ def test_a_search_for_which_memory_is_short_finds_the_same(room):
         assert [ids(engine.search(sources, config)) for _ in range(3)] == [expected] * 3
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert room > 268 or max(B for _, B, _, _ in engine._slots) < 256
+    assert room > 268 or max(B for _, B, _, _ in engine._graphs) < 256
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from transduce.config import ModelConfig
-from transduce.model import Tokens, Transformer, tiled
+from transduce.kernels.accelerate import accelerate
+from transduce.kernels.tiles import tiled
+from transduce.model import Tokens, Transformer
 from transduce.training.step import Learner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -30,6 +32,7 @@ def test_gradients_are_those_of_the_cpu(bf16, bound, ahead):
     expected = learner(source, target)
     expected[0].backward()
     there = Learner(Transformer(CONFIG).cuda(), eps_ls=0.1, bf16=bf16)
+    accelerate(there.model)
     there.load_state_dict(learner.state_dict())
     sides = tiled(source, target) if ahead else (source, target)
     sums = there(*(side.to("cuda") for side in sides))

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from tests.model.conftest import SOURCES, TARGETS, build
-from transduce.model import Tokens
-from transduce.model.kernels import Places, build_mask
+from transduce.model import Mask, Tokens
 
 ORDERS = pytest.mark.parametrize("norm_order", ["post", "pre"])
 TORCH_LIKE = {"attention_bias": True, "d_v": 8}
@@ -32,11 +31,10 @@ def test_the_encoder_layer_equals_torch(norm_order):
     theirs.norm1.load_state_dict(ours.self_attention_residual.norm.state_dict())
     theirs.norm2.load_state_dict(ours.feed_forward_residual.norm.state_dict())
     x = torch.randn(2, 5, 24, dtype=torch.float64)
-    places = Places(*[torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 9, 9]])] * 2)
-    mask = build_mask("sdpa", places, places, causal=False)
+    places = Tokens(*[torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 9, 9]])] * 3)
     expected = theirs(x, src_key_padding_mask=places.segments == 9)
     real = places.segments == 0
-    assert torch.allclose(ours(x, mask, None)[real], expected[real])
+    assert torch.allclose(ours(x, Mask(places, places))[real], expected[real])
 
 
 @ORDERS
@@ -49,12 +47,11 @@ def test_the_decoder_layer_equals_torch(norm_order):
     for number, residual in enumerate(("self_attention", "cross_attention", "feed_forward"), start=1):
         getattr(theirs, f"norm{number}").load_state_dict(getattr(ours, f"{residual}_residual").norm.state_dict())
     x, memory = torch.randn(2, 6, 24, dtype=torch.float64), torch.randn(2, 4, 24, dtype=torch.float64)
-    target = Places(torch.zeros(2, 6, dtype=torch.int32), torch.arange(6).expand(2, 6))
-    source = Places(torch.zeros(2, 4, dtype=torch.int32), torch.arange(4).expand(2, 4))
-    output, _ = ours(
-        x, memory, None, build_mask("sdpa", target, target, causal=True),
-        build_mask("sdpa", target, source, causal=False), None,
-    )  # fmt: skip
+    target, source = (
+        Tokens.rows(torch.zeros(2, 6, dtype=torch.int32)),
+        Tokens.rows(torch.zeros(2, 4, dtype=torch.int32)),
+    )
+    output = ours(x, memory, Mask(target, target, causal=True), Mask(target, source))
     causal = nn.Transformer.generate_square_subsequent_mask(6, dtype=torch.float64)
     assert torch.allclose(output, theirs(x, memory, tgt_mask=causal, tgt_is_causal=True))
 

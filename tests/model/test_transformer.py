@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.model.conftest import SMALL, SOURCES, TARGETS, build
 from transduce.config import ModelConfig
@@ -122,7 +123,7 @@ def test_following_tokens_stand_after_the_decoded_ones(model):
     state = model.encode(Tokens.padded(SOURCES[:1], pad))
     whole = model.decode(Tokens.padded([prefix], pad), state)[0]
     for place, token in enumerate(prefix):
-        logits, state = model.decode(state.following(torch.tensor([[token]])), state)
+        logits, state = model.decode(torch.tensor([[token]]), state)
         assert torch.allclose(logits[:, 0], whole[:, place])
 
 
@@ -259,11 +260,10 @@ def test_embeddings_are_scaled_by_the_root_of_d_model():
 def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(norm_order, monkeypatch):
     """With everything dropped, every residual connection passes its input on, normed in post-norm order."""
     model, dropped = build(p_drop=0.9, norm_order=norm_order).train(), []
-    for module in ("dropout", "kernels", "layers"):
-        monkeypatch.setattr(f"transduce.model.{module}.dropout", lambda x, p: dropped.append((x, p)) or x * 0)
+    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: dropped.append((x, self.p)) or x * 0)
     x = torch.randn(1, 3, 24, dtype=torch.float64)
     residual = model.encoder[0].self_attention_residual
-    assert torch.equal(residual.after(x, torch.randn_like(x)), x if norm_order == "pre" else residual.norm(x))
+    assert torch.equal(residual(x, torch.randn_like), x if norm_order == "pre" else residual.norm(x))
 
     def at_p_drop():
         inputs = [x for x, p in dropped if p == 0.9]
@@ -290,15 +290,15 @@ def test_activation_dropout_is_its_own_setting(pair):
 @pytest.mark.parametrize(
     ("changes", "source", "target", "message"),
     [
-        ({}, [[5, 31]], [[30, 4]], "found token ids from 5 to 31; vocab_size 31 allows 0 to 30"),
-        ({}, [[5, -1]], [[30, 4]], "found token ids from -1 to 5; vocab_size 31 allows 0 to 30"),
+        ({}, [[5, 31]], [[30, 4]], "found token ids from 5 to 31; a vocabulary of 31 allows 0 to 30"),
+        ({}, [[5, -1]], [[30, 4]], "found token ids from -1 to 5; a vocabulary of 31 allows 0 to 30"),
         (
             {"source_vocab_size": 20, "sharing": "two-way"},
             [[5, 20]],
             [[30, 4]],
-            "found token ids from 5 to 20; source_vocab_size 20 allows 0 to 19",
+            "found token ids from 5 to 20; a vocabulary of 20 allows 0 to 19",
         ),
-        ({}, [[5, 6]], [[30, 99]], "found token ids from 30 to 99; vocab_size 31 allows 0 to 30"),
+        ({}, [[5, 6]], [[30, 99]], "found token ids from 30 to 99; a vocabulary of 31 allows 0 to 30"),
         ({"positions": "learned", "max_positions": 3}, [[5] * 4], [[30]], "max_positions = 3"),
         ({"positions": "learned", "max_positions": 3}, [[5]], [[30] * 5], "found a sequence of 5 tokens"),
     ],
@@ -325,3 +325,30 @@ def test_empty_sequences_are_refused():
         build().encode(Tokens(*[torch.zeros(1, 0, dtype=torch.int32)] * 3))
     with pytest.raises(InputError, match="more than its width"):
         Tokens.packed([[[5, 0], [4, 0]]], 30, width=3)
+
+
+def test_a_state_stays_as_it_was(model):
+    """A state is a value: whoever decodes from it twice gets the same twice."""
+    pad = model.config.pad
+    state = model.decode(torch.tensor([[pad, 4, 9]]), model.encode(Tokens.padded(SOURCES[:1], pad)))[1]
+    first, second = (model.decode(torch.tensor([[token]]), state)[0] for token in (7, 7))
+    assert torch.equal(first, second)
+
+
+def test_plain_ids_are_sentences_padded_at_their_end(model):
+    pad, source_pad = model.config.pad, model.config.source_pad
+    source, target = Tokens.padded(SOURCES, source_pad), Tokens.padded(TARGETS, pad).shifted_right(pad)
+    real = Tokens.padded(TARGETS, pad).ids != pad
+    assert torch.allclose(model(source.ids, target.ids)[real], model(source, target)[real])
+
+
+@pytest.mark.parametrize("ids", [torch.tensor([5, 6]), torch.zeros(1, 2, 3, dtype=torch.int32), torch.zeros(1, 2)])
+def test_what_is_not_token_ids_is_refused(paper_model, ids):
+    with pytest.raises(InputError, match=r"expected token ids of shape \(rows, tokens\)"):
+        paper_model(ids, ids)
+
+
+def test_modules_say_what_they_are(paper_model):
+    said = repr(paper_model)
+    for words in ("21,256 parameters", "V=31, d_model=24", "h=3, d_k=8, d_v=6", "post-norm", "sinusoidal", "relu"):
+        assert words in said

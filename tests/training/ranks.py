@@ -14,7 +14,7 @@ import torch
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([
-    "tests.training.test_ranks", "transduce.cli", "transduce.training.command", "transduce.training.tensorboard",
+    "tests.training.test_ranks", "transduce.cli", "transduce.training.train", "transduce.training.tensorboard",
     "sacrebleu.metrics.bleu", "sacrebleu.metrics.ter", "torch.distributed.tensor", "torch._dynamo", "pytest",
 ])  # fmt: skip
 

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from transduce.model import Tokens, tiled
+from transduce.kernels.tiles import tiled
+from transduce.model import Tokens
 from transduce.training import feed
 from transduce.training.feed import Feed, in_one_piece
 

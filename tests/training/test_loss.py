@@ -62,10 +62,10 @@ def test_padding_keeps_the_zero_vector_while_the_rest_learns():
 @pytest.mark.parametrize("block", [4, 8, 16, 32])  # of 31 classes, with padding in a block of its own, or among others
 def test_the_fused_loss_is_the_plain_one_with_its_gradients(block, monkeypatch):
     pytest.importorskip("triton")
-    from transduce.training import fused_loss
-    from transduce.training.fused_loss import ProjectedLoss
+    from transduce.kernels import loss
+    from transduce.kernels.loss import ProjectedLoss
 
-    monkeypatch.setattr(fused_loss, "BLOCK", block)
+    monkeypatch.setattr(loss, "BLOCK", block)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     inputs = [torch.randn(shape, device=device, requires_grad=True) for shape in ((2, 4, 16), (31, 16))]

@@ -89,11 +89,12 @@ def signal_at(number, by, kind, rank):
 
 def poison(numbers, rank):
     """Rank 1's loss is NaN in those steps; and every rank tells the weights it has after each."""
-    compute, take, save = step.projected_loss, Trainer._step, Trainer._save
+    compute, take, save = step.smoothed_loss, Trainer._step, Trainer._save
     now = 0
 
     def poisoned(*args):
-        return compute(*args) * (torch.nan if rank == 1 and now in numbers else 1.0)
+        factor = torch.nan if rank == 1 and now in numbers else 1.0
+        return tuple(each * factor for each in compute(*args))
 
     def counted(self, micro_batches, target_tokens, at):
         nonlocal now
@@ -105,7 +106,7 @@ def poison(numbers, rank):
         print("weights", self.standing.step, sum(weight.double().sum().item() for weight in weights))
         save(self, judge, saver)
 
-    step.projected_loss, Trainer._step, Trainer._save = poisoned, counted, tell
+    step.smoothed_loss, Trainer._step, Trainer._save = poisoned, counted, tell
 
 
 def no_room(*_):

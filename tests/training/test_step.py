@@ -14,6 +14,7 @@ from transduce.model import Tokens, Transformer
 from transduce.training.memory import recompute
 from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import World
+from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, StepResult, dropout_seed, train_step
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -27,7 +28,9 @@ def steps(micro_batches, recipe=RECIPE, count=3, world=ALONE, learner=None, tota
     optimisers = build_optimisers(learner.named_parameters(), recipe.training)
     tokens = total or sum(int((target.ids != PAD).sum()) for _, target in micro_batches)
     for step in range(1, count + 1):
-        result = train_step(learner, optimisers, micro_batches, tokens, recipe, step, world)
+        result = train_step(
+            learner, optimisers, micro_batches, tokens, recipe.training, step, learning_rate(recipe, step), world
+        )
     return {name: weight.detach().clone() for name, weight in learner.named_parameters()}, result
 
 
@@ -67,7 +70,7 @@ def test_dropout_differs_between_seeds_steps_and_ranks(monkeypatch):
     assert len({dropout_seed(*key) for key in keys}) == len(keys)
     seeds, learner = [], Learner(build(), 0.1)
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
-    train_step(learner, [], [batch([0]), batch([1])], 12, RECIPE, 7, World(3, 1, torch.device("cpu")))
+    train_step(learner, [], [batch([0]), batch([1])], 12, RECIPE.training, 7, 0.1, World(3, 1, torch.device("cpu")))
     assert seeds == [dropout_seed(RECIPE.training.seed, 7, 3)]
 
 
@@ -119,7 +122,7 @@ def test_clipping_bounds_the_gradient():
             torch.nn.utils.get_total_norm([weight.grad for weight in optimiser.param_groups[0]["params"]])
         )
     )
-    result = train_step(learner, optimisers, [batch([0, 1])], 12, recipe, 1, ALONE)
+    result = train_step(learner, optimisers, [batch([0, 1])], 12, recipe.training, 1, 0.1, ALONE)
     assert float(result.gradient_norm) > 1e-3
     assert float(seen[0]) == pytest.approx(1e-3, rel=1e-3)
 
@@ -154,7 +157,8 @@ def test_a_copy_task_is_solved():
 
     for step in range(1, training.steps + 1):
         tokens = Tokens.padded(sentences(64), 13)
-        train_step(learner, optimisers, [(tokens, tokens)], int((tokens.ids != 13).sum()), recipe, step, ALONE)
+        rate, count = learning_rate(recipe, step), int((tokens.ids != 13).sum())
+        train_step(learner, optimisers, [(tokens, tokens)], count, training, step, rate, ALONE)
     unseen = Tokens.padded(sentences(200), 13)
     answers = learner.model.eval()(unseen, unseen.shifted_right(13)).argmax(-1)
     real = unseen.ids != 13

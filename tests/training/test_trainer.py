@@ -25,7 +25,6 @@ from transduce.errors import BundleError, CheckpointError, ConfigError, DataErro
 from transduce.model import Transformer
 from transduce.presets import TINY
 from transduce.recipe import load_recipe
-from transduce.training.command import train_from_recipe
 from transduce.training.judge import Judge
 from transduce.training.lock import held
 from transduce.training.memory import _estimate, _machine_memory, fitting_micro_batches, too_few
@@ -35,7 +34,9 @@ from transduce.training.run import FINISHED, finished
 from transduce.training.signals import watched_signals
 from transduce.training.standing import Standing
 from transduce.training.step import Learner
-from transduce.training.trainer import Trainer, train
+from transduce.training.train import train as train_from_recipe
+from transduce.training.trainer import Trainer
+from transduce.training.trainer import run_training as train
 from transduce.training.validate import Validation, validate
 
 _NAN = torch.full((2,), torch.nan)
@@ -217,14 +218,14 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
         train(other, made[2], whole, ALONE)
     store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made
     with pytest.raises(ConfigError, match=r"was begun with data.tokenizer.split_digits"):
-        train_from_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"], run=whole, store=store)
+        train_from_recipe(str(made[0]), overrides=[*SMALL, "data.tokenizer.split_digits=false"], run=whole, store=store)
     assert not store.exists()
 
 
 def test_a_store_made_with_other_settings_stays_as_it_is(made, tmp_path):
     before = made[2].fingerprint
     with pytest.raises(DataError, match=r"made with other settings or text \(data.tokenizer\) and stays as it is"):
-        train_from_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"], run=tmp_path / "run")
+        train_from_recipe(str(made[0]), overrides=[*SMALL, "data.tokenizer.split_digits=false"], run=tmp_path / "run")
     assert Store(made[2].path).fingerprint == before
     assert not (tmp_path / "run").exists()
 
@@ -239,7 +240,7 @@ def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said(made):
     with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here; try --device cpu"):
-        train_from_recipe(str(made[0]), SMALL, device="cuda")
+        train_from_recipe(str(made[0]), overrides=SMALL, device="cuda")
 
 
 def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
@@ -309,7 +310,7 @@ def test_a_recipe_beside_its_text_is_not_taken_for_that_of_a_run(made, tmp_path)
     path = write_phrases(tmp_path, "en", "de", 600, 2)
     before = path.rename(path.with_name("recipe.toml")).read_bytes()
     with pytest.raises(ConfigError, match=r"recipe\.toml is no run's, and would be overwritten; choose another folder"):
-        train_from_recipe(str(tmp_path / "recipe.toml"), SMALL, run=tmp_path)
+        train_from_recipe(str(tmp_path / "recipe.toml"), overrides=SMALL, run=tmp_path)
     assert (tmp_path / "recipe.toml").read_bytes() == before
 
 
@@ -329,7 +330,7 @@ def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_anew(made, whole
 
 
 def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("transduce.training.step.projected_loss", lambda _, hidden, *__: hidden.sum() * _NAN)
+    monkeypatch.setattr("transduce.training.step.smoothed_loss", lambda logits, *_: [logits.sum() * _NAN[0]] * 2)
     with pytest.raises(CheckpointError, match="10 steps in a row were not finite"):
         train(change(made[1], validate_every=100), made[2], tmp_path / "run", ALONE)
     events = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -342,7 +343,9 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
     other = write_phrases(tmp_path, "en", "de", 600, 2)  # a recipe with a larger model and a vocabulary of its own
     overrides = ["steps=1", "learning_rate=1e-12", "validation_sentences=3", "warmup_steps=1", "tokens_per_step=600"]
     overrides = ["model.d_ff=64", *(f"training.{override}" for override in overrides)]  # d_ff as the bundle has it
-    assert train_from_recipe(str(other), overrides, run=tmp_path / "tuned", start_from=whole).step == 1
+    assert (
+        train_from_recipe(str(other), overrides=overrides, run=tmp_path / "tuned", start_from=whole).standing.step == 1
+    )
     assert f"started: from {whole / 'best'}, with its model and its tokenizer" in capsys.readouterr().err
     tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
     assert tuned.tokenizer_files == start.tokenizer_files
@@ -352,14 +355,14 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
 
 def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, whole, tmp_path, monkeypatch):
     tune = partial(train_from_recipe, str(write_phrases(tmp_path, "en", "de", 600, 2)))
-    tune = partial(tune, [each for each in [*SMALL, "training.steps=2"] if each.startswith("training.")])
+    tune = partial(tune, overrides=[each for each in [*SMALL, "training.steps=2"] if each.startswith("training.")])
     tune(run=tmp_path / "at once", start_from=whole)
     with monkeypatch.context() as stopped:
         stopped.setattr(Trainer, "_step", signalled(1, Trainer._step))
-        assert tune(run=tmp_path / "run", start_from=whole).step == 1
-    assert tune(run=tmp_path / "run").step == 2
+        assert tune(run=tmp_path / "run", start_from=whole).standing.step == 1
+    assert tune(run=tmp_path / "run").standing.step == 2
     assert_same_steps(tmp_path / "run", tmp_path / "at once")
-    assert tune(run=tmp_path / "run", start_from=whole).step == 2  # it may be named
+    assert tune(run=tmp_path / "run", start_from=whole).standing.step == 2  # it may be named
     with pytest.raises(ConfigError, match=r"run was begun from .*, not from .*last; choose another folder"):
         tune(run=tmp_path / "run", start_from=tmp_path / "run/last")
     with pytest.raises(ConfigError, match="was begun without --start-from, not from"):
@@ -381,7 +384,7 @@ def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, 
 )
 def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override, name, value):
     with pytest.raises(ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-"):
-        train_from_recipe(str(made[0]), [override], run=tmp_path / "run", start_from=whole)
+        train_from_recipe(str(made[0]), overrides=[override], run=tmp_path / "run", start_from=whole)
     assert not (tmp_path / "run").exists()
 
 
@@ -462,7 +465,7 @@ def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
     large = [*SMALL, "model.N=1000", "model.d_ff=1000"]
     line = r"needs at least about 2\.1 GiB of memory, and may take 0\.4 of 0\.5 GiB here; choose a smaller model"
     with pytest.raises(ConfigError, match=line):
-        train_from_recipe(str(made[0]), large, run=tmp_path / "run", store=tmp_path / "none.store")
+        train_from_recipe(str(made[0]), overrides=large, run=tmp_path / "run", store=tmp_path / "none.store")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -506,7 +509,7 @@ def test_only_what_a_validation_does_is_said(made, tmp_path, capsys):
 def test_a_run_that_would_stop_at_a_score_needs_something_to_score(made, tmp_path, stop):
     line = f"{stop.replace('=', ' is ', 1)}, but without [[data.validation]] nothing is scored; add it to"
     with pytest.raises(ConfigError, match=re.escape(line)):
-        train_from_recipe(str(made[0]), [*SMALL, "data.validation=[]", stop], run=tmp_path / "run")
+        train_from_recipe(str(made[0]), overrides=[*SMALL, "data.validation=[]", stop], run=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -514,7 +517,7 @@ def test_a_model_that_gives_no_numbers_translates_nothing(made):
     model = Transformer(made[1].model)
     torch.nn.init.constant_(next(model.parameters()), torch.nan)
     with watched_signals() as signals:
-        found = validate(model, made[2], made[1], ALONE, signals)
+        found = validate(model, made[2], made[1], ALONE, signals, "padded")
     assert (found.bleu, found.chrf, found.judged_by, found.samples) == (0.0, 0.0, "bleu", [])
 
 

@@ -45,7 +45,7 @@ def is_compressed(path: Path) -> bool:
 def compressed(file: BinaryIO, path: Path) -> AbstractContextManager[Any]:
     """To write a file into, compressed if its name says so."""
     if path.suffix == ".zst":
-        return require("zstandard", extra="data").open(file, "wb")  # type: ignore[no-any-return]
+        return require("zstandard", extra="data").open(file, "wb")
     module = {".gz": gzip, ".xz": lzma, ".bz2": bz2}.get(path.suffix)
     return module.open(file, "wb") if module else nullcontext(file)
 

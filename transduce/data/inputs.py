@@ -18,6 +18,7 @@ from typing import Any
 from transduce.config import CorpusConfig, DataConfig
 from transduce.data.corpus import corpus_files
 from transduce.data.store import FORMAT, SECTIONS, sha256
+from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ConfigError, DataError
 
 _NOT_STORED = ("corpora", "validation", "test", "temperature")  # mixing is decided when training
@@ -48,7 +49,10 @@ class Inputs:
 
 
 def read_inputs(
-    data: DataConfig, base: Path, known: Mapping[str, Any] | None = None, tokenizers: Mapping[str, bytes] | None = None
+    data: DataConfig,
+    base: Path,
+    known: Mapping[str, Any] | None = None,
+    tokenizers: Mapping[str, Tokenizer] | None = None,
 ) -> Inputs:
     """The inputs of a recipe, and of tokenizers that come from elsewhere; `known` is what an earlier store says of its
     own, to spare reading."""
@@ -65,7 +69,7 @@ def read_inputs(
         }
     settings = {name: value for name, value in asdict(data).items() if name not in _NOT_STORED}
     if tokenizers:
-        settings["tokenizers"] = {side: hashlib.sha256(content).hexdigest() for side, content in tokenizers.items()}
+        settings["tokenizers"] = {side: tokenizer.fingerprint for side, tokenizer in tokenizers.items()}
     return Inputs(json.loads(json.dumps(settings)), sections)
 
 

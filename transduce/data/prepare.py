@@ -50,7 +50,7 @@ def prepare(
     workers: int = 0,
     verify: bool = False,
     replace: bool = True,
-    tokenizers: Mapping[str, bytes] | None = None,
+    tokenizers: Mapping[str, Tokenizer] | None = None,
     say: Say = lambda line: None,
 ) -> Store:
     """The store of a recipe, made unless it is there already.
@@ -67,7 +67,7 @@ def prepare(
     """
     if not recipe.data.corpora:
         raise ConfigError("data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ...")
-    existing = _existing(out, verify, say)
+    existing = _existing(out, tokenizers, verify, say)
     inputs = read_inputs(recipe.data, base, existing.manifest["inputs"] if existing else None, tokenizers)
     if existing and existing.fingerprint == inputs.fingerprint:
         return existing
@@ -82,11 +82,12 @@ def prepare(
     try:
         with _workplace(out, inputs) as work:
             cleaned = _clean(recipe.data, base, inputs, work, workers, say)
-            for side, content in (tokenizers or {}).items():
-                write_file(work / f"{side}.model", content)
+            given = dict(tokenizers or {})
+            for side, tokenizer in given.items():
+                write_file(work / f"{side}.model", tokenizer.to_bytes())
             _learn(recipe.data, work, cleaned["train"], say)
-            _tokenise(recipe.data, work, cleaned, workers, say)
-            _publish(recipe.data, inputs, work, cleaned, out)
+            _tokenise(recipe.data, work, cleaned, given, workers, say)
+            _publish(recipe.data, inputs, work, cleaned, given, out)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"{error.filename or out} cannot be used: {error.strerror or error}") from None
@@ -95,16 +96,16 @@ def prepare(
             f"the disk is full: {error.filename or out} could not be written ({free:,} bytes are free); "
             "make room and run transduce prepare again: it goes on where it stopped"
         ) from None
-    return Store(out)
+    return Store(out, tokenizers)
 
 
-def _existing(out: Path, verify: bool, say: Say) -> Store | None:
+def _existing(out: Path, tokenizers: Mapping[str, Tokenizer] | None, verify: bool, say: Say) -> Store | None:
     if not out.exists():
         return None
     if not (out / MANIFEST).exists():  # whatever it is, it is not ours to replace
         raise DataError(f"{out} exists and is not a token store; move it away, or name another place")
     try:
-        store = Store(out)
+        store = Store(out, tokenizers)
         if verify:
             store.verify()
     except DataError as error:
@@ -171,14 +172,18 @@ def _sample(work: Path, files: Iterable[str], pairs: int) -> tuple[list[str], li
     return [sources[row] for row in chosen], [targets[row] for row in chosen]
 
 
-def _tokenise(data: DataConfig, work: Path, cleaned: Cleaned, workers: int, say: Say) -> None:
+def _tokenise(
+    data: DataConfig, work: Path, cleaned: Cleaned, given: Mapping[str, Tokenizer], workers: int, say: Say
+) -> None:
     started = time.monotonic()
     models = _models(data, work)
+    own = (given.get("source", given["target"]), given["target"]) if given else None
     tasks = [
         Task(
             spooled=work / name,
             done=_done(work, name),
             models=(models.get("source", models["target"]), models["target"]),
+            own=own,
             bpe=data.tokenizer.kind == "bpe",
             train=section == "train",
             max_tokens=data.max_tokens,
@@ -199,13 +204,15 @@ def _tokenise(data: DataConfig, work: Path, cleaned: Cleaned, workers: int, say:
     say(f"tokenised {done:,} pairs in {time.monotonic() - started:.0f} s")
 
 
-def _publish(data: DataConfig, inputs: Inputs, work: Path, cleaned: Cleaned, out: Path) -> None:
+def _publish(
+    data: DataConfig, inputs: Inputs, work: Path, cleaned: Cleaned, given: Mapping[str, Tokenizer], out: Path
+) -> None:
     """Assemble the store and move it where it belongs."""
     pieces = {
         section: {name: [_done(work, file) for file in about["files"]] for name, about in corpora.items()}
         for section, corpora in cleaned.items()
     }
-    tokenizers = {side: Tokenizer.load(path) for side, path in _models(data, work).items()}
+    tokenizers = {side: given.get(side) or Tokenizer.load(path) for side, path in _models(data, work).items()}
     assemble(work / "store", data, inputs, tokenizers, pieces, cleaned)
     shutil.rmtree(work / "old", ignore_errors=True)
     if out.exists():

@@ -83,8 +83,9 @@ class Section:
 class Store:
     """An opened token store. `train`, `validation` and `test` are its sections; an absent one has no pairs."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, tokenizers: Mapping[str, Tokenizer] | None = None) -> None:
+        """`tokenizers` are the user's own, by side, where the store was made with such."""
+        self.path, self._given = path, tokenizers or {}
         self.manifest = read_manifest(path)
         for name, entry in self.manifest["files"].items():
             size = (path / name).stat().st_size if (path / name).is_file() else None
@@ -136,7 +137,7 @@ class Store:
         return self._section("test")
 
     def _tokenizer(self, side: str) -> Tokenizer:
-        tokenizer = Tokenizer.load(self.path / f"{side}.model")
+        tokenizer = self._given.get(side) or Tokenizer.load(self.path / f"{side}.model")
         if tokenizer.fingerprint != self.manifest["files"][f"{side}.model"]["sha256"]:
             raise DataError(_damaged(self.path, f"the content of {side}.model differs from the manifest"))
         return tokenizer

@@ -30,6 +30,7 @@ class Task:
     spooled: Path
     done: Path  # exists once the task is finished
     models: tuple[Path, Path]  # of source and target
+    own: tuple[Tokenizer, Tokenizer] | None  # the user's, in place of those
     bpe: bool
     train: bool  # shuffled, without its text; else in order, with it
     max_tokens: int
@@ -45,7 +46,10 @@ def tokenise(task: Task) -> int:
     if task.train:
         order = chance.permutation(pairs, "spooled", seed).tolist()
         texts = ([texts[0][row] for row in order], [texts[1][row] for row in order])
-    encoders = [_encoder(path, path.stat().st_mtime_ns, task.bpe) for path in task.models]
+    if task.own:
+        encoders = [RowEncoder(tokenizer) for tokenizer in task.own]
+    else:
+        encoders = [_encoder(path, path.stat().st_mtime_ns, task.bpe) for path in task.models]
     plain = [encoder.encode(side) for encoder, side in zip(encoders, texts, strict=True)]
     limits = [task.max_tokens * encoder.dtype.itemsize if task.train else math.inf for encoder in encoders]
     kept = [len(s) <= limits[0] and len(t) <= limits[1] for s, t in zip(*plain, strict=True)]

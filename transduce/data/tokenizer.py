@@ -24,6 +24,7 @@ from transduce.config import TokenizerConfig
 from transduce.errors import ConfigError, DataError, InputError
 
 EOS, UNKNOWN = 0, 1
+OWN = "own_tokenizer"  # how the file of a tokenizer begins whose code is the user's
 
 _SPACE_MARK = "\u2581"  # how SentencePiece writes a space inside a piece
 _FEW = 32  # texts at most for which starting a thread costs more than it saves
@@ -44,6 +45,11 @@ class Tokenizer:
     """A trained SentencePiece model. Every sequence of ids ends with `EOS`."""
 
     def __init__(self, model: bytes) -> None:
+        if model[:40].lstrip(b'{ "').startswith(OWN.encode()):
+            raise DataError(
+                f"the tokenizer is one of your own ({model.decode(errors='replace')[:80]}); hand it in from Python: "
+                "tokenizer=..."
+            )
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError) as error:

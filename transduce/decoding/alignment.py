@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding.placement import words
-from transduce.model import PADDING_SEGMENT, Tokens, Transformer, attention_weights
+from transduce.model import Transformer
 
 Links = tuple[tuple[int, int], ...]  # (word of the source, word of the translation)
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -27,20 +27,16 @@ def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]
     The last layer but one is read, whose heads look at what is being translated; the last looks ahead.
     """
     seen: list[Tensor] = []
-    segments: list[Tensor] = []
 
-    def record(_: Any, inputs: tuple[Any, ...]) -> None:
-        q, keys_values, _ = inputs
-        mask = (segments[0] != PADDING_SEGMENT)[:, None, None, :]
-        seen.append(attention_weights(q, keys_values.k, mask).mean(1)[0])  # (T, S)
+    def record(attention: Any, inputs: tuple[Any, ...]) -> None:
+        seen.append(attention.weights(*inputs[:3]).mean(1)[0])  # (T, S)
 
     device = model.target_embedding.weight.device
-    source_tokens = Tokens.padded([source], 0).to(device)  # one row: nothing is padded
-    segments.append(source_tokens.segments)
-    layer = model.decoder[max(0, len(model.decoder) - 2)]
-    handle = layer.cross_attention.register_forward_pre_hook(record)  # type: ignore[union-attr]
+    layer: Any = model.decoder[max(0, len(model.decoder) - 2)]
+    handle = layer.cross_attention.register_forward_pre_hook(record)
     try:
-        model(source_tokens, Tokens.padded([target], 0).shifted_right(model.config.pad).to(device))
+        shifted = torch.tensor([[model.config.pad, *target[:-1]]], device=device)
+        model(torch.tensor([source], device=device), shifted)
     finally:
         handle.remove()
     weights = seen[0][:, :-1] if len(source) > 1 else seen[0]  # the end of the source is where idle heads look

@@ -20,9 +20,9 @@ from typing import Any, get_args
 from transduce.bundle import Bundle, find_bundle, load_bundle
 from transduce.data.lines import read_lines
 from transduce.data.tokenizer import Tokenizer
-from transduce.decoding.conversion import Quantization, refusal
-from transduce.decoding.ctranslate2 import BATCH_TOKENS, converted
 from transduce.decoding.translator import Translator
+from transduce.engines.conversion import Quantization, refusal
+from transduce.engines.ctranslate2 import BATCH_TOKENS, converted
 from transduce.errors import InputError, require
 from transduce.recipe import adjusted
 

@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from transduce.bundle import TOKENIZERS, Bundle, find_bundle, load_bundle
 from transduce.config import ModelConfig, Recipe, SearchConfig
+from transduce.data.own_tokenizer import OwnTokenizers, TokenizerLike, as_tokenizer, pair_of
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.decoding import chunks, markup, text
-from transduce.decoding.engines import EngineName, Precision, choose_engine
-from transduce.decoding.hypothesis import Hypothesis
 from transduce.decoding.translation import Alignment, Sentence, Token, Translation
-from transduce.errors import BundleError, ConfigError, InputError
+from transduce.engines.choose import EngineName, Precision, choose_engine
+from transduce.errors import BundleError, ConfigError, HookError, InputError, TransduceError
+from transduce.search.hypothesis import Hypothesis
 
 if TYPE_CHECKING:  # torch is waited for only where torch runs
-    from transduce.decoding.engine import Engine
+    from transduce.engines.torch import Engine
     from transduce.model import Transformer
 
 Candidate = tuple[Hypothesis, str]  # and its text
@@ -49,19 +50,24 @@ class Translator:
         self,
         bundle: Place | Sequence[Place] | None = None,
         *,
-        engine: EngineName = "auto",
+        engine: EngineName | Engine = "auto",
         device: str | None = None,
         precision: Precision = "auto",
         search: SearchConfig | Callable[[SearchConfig], SearchConfig] | None = None,
+        model: Callable[[ModelConfig], Any] | None = None,
+        tokenizer: OwnTokenizers = None,
     ) -> None:
         """Without a bundle: the newest of ./runs, or the one that came with the package.
 
         Args:
             bundle: A bundle, or the folder of one or of a run; several with one vocabulary are an ensemble.
-            engine: "torch", "ctranslate2" (torch searches the few doubtful sentences again), or "auto", the fastest.
+            engine: "torch", "ctranslate2" (torch searches the few doubtful sentences again), or "auto", the fastest; or
+                one of your own: an object with `search`, as `transduce.engines.torch.Engine` describes it.
             device: Such as "cuda" or "cpu"; by default a GPU where there is one.
             precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
             search: How to search, or what to change in how the bundle's recipe says to search.
+            model: Makes the model of your own that the bundle was trained with, from its config.
+            tokenizer: The tokenizer of your own that the bundle was trained with, or those of source and target.
         """
         places = [bundle] if bundle is None or isinstance(bundle, Place) else bundle
         if not isinstance(places, Sequence) or not places or not all(isinstance(one, Place | None) for one in places):
@@ -74,29 +80,41 @@ class Translator:
                 raise BundleError(
                     f"{other.path} has another vocabulary than {bundles[0].path}; an ensemble needs one tokenizer"
                 )
-        source, target = Tokenizer.pair(files)
+        source, target = pair_of(files, tokenizer)
         models = [one.recipe.model for one in bundles]
         self._set(source, target, recipe, search(recipe.search) if callable(search) else search, models)
-        self.engine: Engine = choose_engine(bundles, engine, device, precision)
+        if isinstance(engine, str):
+            engine = choose_engine(bundles, engine, device, precision, model)
+        self._set_engine(engine)
 
     @classmethod
     def from_model(
         cls,
-        model: Transformer,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        model: Any,
+        source_tokenizer: Tokenizer | TokenizerLike,
+        target_tokenizer: Tokenizer | TokenizerLike,
         recipe: Recipe,
         *,
         search: SearchConfig | None = None,
     ) -> Translator:
         """A translator for a model in memory, on the device where it is; the model is used as it is at each call."""
-        from transduce.decoding.engine import TorchEngine
+        from transduce.engines.torch import TorchEngine
 
         self = cls.__new__(cls)
-        self._bundle, self._model = None, model
-        self._set(source_tokenizer, target_tokenizer, recipe, search, [model.config])
-        self.engine = TorchEngine(model, device=model.target_embedding.weight.device)
+        self._bundle = None
+        engine = TorchEngine(model, device=next(model.parameters()).device)
+        source, target = as_tokenizer(source_tokenizer), as_tokenizer(target_tokenizer)
+        self._set(source, target, recipe, search, [model.config])
+        self._set_engine(engine)
         return self
+
+    def _set_engine(self, engine: Engine) -> None:
+        if not callable(getattr(engine, "search", None)):
+            raise ConfigError(
+                f"engine is {engine!r}; expected auto, torch, ctranslate2, or an object with search(sources, config, "
+                "*, prefixes, token_scores)"
+            )
+        self.engine = engine
 
     def _set(
         self,
@@ -168,11 +186,33 @@ class Translator:
         sources = self.tokenizers[0].encode_batch(plains)
         forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
         prefixes = [[] if n else forced for work in works for n, _ in enumerate(work.searched())] if forced else ()
-        found = self.engine.search(sources, self.search, prefixes=prefixes, token_scores=confidences) if plains else []
+        found = self._search(sources, prefixes, confidences) if plains else []
         decoded = iter(self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses]))
         limits = (self.search.limit(len(source)) for source in sources)
         candidates = zip(limits, [[(one, next(decoded)) for one in hypotheses] for hypotheses in found], strict=True)
         return [self._finish(work, candidates, alignments, confidences) for work in works]
+
+    def _search(
+        self, sources: list[list[int]], prefixes: Sequence[Sequence[int]], confidences: bool
+    ) -> list[list[Hypothesis]]:
+        """The engine's hypotheses; one of the user's own is held to its protocol."""
+        if type(self.engine).__module__.startswith("transduce."):
+            return self.engine.search(sources, self.search, prefixes=prefixes, token_scores=confidences)
+        name = type(self.engine).__name__
+        try:
+            found = self.engine.search(sources, self.search, prefixes=prefixes, token_scores=confidences)
+            counted = len(found) == len(sources) and all(found)
+            fine = counted and all(isinstance(one, Hypothesis) for hypotheses in found for one in hypotheses)
+        except TransduceError:
+            raise
+        except Exception as error:
+            raise HookError(f"engine {name} raised {type(error).__name__}: {error}") from error
+        if not fine:
+            raise HookError(
+                f"engine {name} gave {type(found).__name__} for {len(sources)} sources; expected a list of at least "
+                "one Hypothesis for each"
+            )
+        return found
 
     def _prepare(self, one: str) -> _Work:
         language, limit = self.recipe.data.source_language, self._max_tokens
@@ -238,14 +278,17 @@ class Translator:
     def _links(self, source: str, translation: str, ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
         from transduce.decoding.alignment import word_links
 
-        return word_links(self._model, self.tokenizers, source, translation, ids)
+        return word_links(self._model, self.tokenizers, source, translation, ids) if self._model is not None else ()
 
     @cached_property
-    def _model(self) -> Transformer:
-        """The model in torch, for alignments, whatever engine searches."""
-        from transduce.decoding.engine import load_model
+    def _model(self) -> Transformer | None:
+        """The model in torch, for alignments, whatever engine searches; None if it has no attention to look at."""
+        from transduce.engines.torch import TorchEngine, load_model
+        from transduce.model import Transformer
 
-        assert self._bundle is not None
+        if self._bundle is None or self._bundle.own_model:
+            model = self.engine.models[0] if isinstance(self.engine, TorchEngine) else None
+            return model if isinstance(model, Transformer) else None
         return load_model(self._bundle)
 
 

@@ -1,23 +1,66 @@
-"""§3.2.1: Equation 1 written out. It is the oracle that every kernel is tested against."""
+"""§3.2.1: scaled dot-product attention, Equation 1, and the mask that says who attends to whom."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.model.tokens import Tokens
+
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(QK^T / sqrt(d_k)), Equation 1 without V:  (B, h, Q, d_k), (B, h, K, d_k) -> (B, h, Q, K)."""
+    """softmax(QK^T / sqrt(d_k)), Equation 1 without V:  (B, h, Q, d_k), (B, h, K, d_k) -> (B, h, Q, K).
+
+    `mask` is boolean, (B, 1, Q, K) or what broadcasts to it; True means "may attend".
+    """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
-        # The lowest number and not -inf: a row of padding may have nothing to attend to, and must not become NaN.
+        # The lowest number and not -inf: padding may have nothing to attend to, and -inf gives NaN.
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(dim=-1)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_drop: float = 0.0) -> Tensor:
-    """Equation 1, the oracle of every kernel:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v)."""
+    """Equation 1:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v).
+
+    Torch computes it without writing all weights; `written_out_attention` is its oracle.
+    """
+    return F.scaled_dot_product_attention(q, k, v, mask, p_drop)
+
+
+def written_out_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_drop: float = 0.0) -> Tensor:
+    """Equation 1 as the paper writes it, with every weight in memory; shapes as in `attention`."""
     return F.dropout(attention_weights(q, k, mask), p_drop) @ v
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Who may attend to whom, as data: tokens of one sentence to each other.
+
+    If causal, only to keys that are not later; with r (§4), only to a neighbourhood of that size.
+    """
+
+    queries: Tokens
+    keys: Tokens
+    causal: bool = False
+    r: int | None = None
+    everything: bool = False  # it is known that all queries may attend to all keys
+
+    @cached_property
+    def allowed(self) -> Tensor | None:
+        """The mask as `attention` takes it: (B, 1, Q, K), True = may attend; None: everything."""
+        if self.everything:
+            return None
+        q_positions = self.queries.positions.unsqueeze(-1)  # (B, Q, 1)
+        k_positions = self.keys.positions.unsqueeze(-2)  # (B, 1, K)
+        allowed = self.queries.segments.unsqueeze(-1) == self.keys.segments.unsqueeze(-2)
+        if self.causal:
+            allowed = allowed & (k_positions <= q_positions)
+        if self.r is not None:
+            allowed = allowed & ((k_positions - q_positions).abs() <= self.r // 2)
+        return allowed.unsqueeze(1)  # (B, 1, Q, K)

@@ -8,10 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.errors import InputError
+
 
 class Embedding(nn.Module):
-    """One matrix (V, d_model). Its last row, padding, is the zero vector: it starts every target and stays zero,
-    because neither looking it up nor the loss gives it a gradient."""
+    """One matrix (V, d_model).
+
+    Its last row, padding, is the zero vector: it starts every target and stays zero, because
+    neither looking it up nor the loss gives it a gradient.
+    """
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
         super().__init__()
@@ -21,4 +26,14 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) -> (B, T, d_model)."""
-        return F.embedding(ids, self.weight, padding_idx=self.pad) * self.scale
+        try:
+            return F.embedding(ids, self.weight, padding_idx=self.pad) * self.scale
+        except IndexError:
+            raise InputError(
+                f"found token ids from {int(ids.min())} to {int(ids.max())}; "
+                f"a vocabulary of {self.pad + 1} allows 0 to {self.pad}"
+            ) from None
+
+    def extra_repr(self) -> str:
+        """Say the sizes."""
+        return f"V={self.weight.size(0)}, d_model={self.weight.size(1)}"

@@ -1,4 +1,4 @@
-"""§3.3: the position-wise feed-forward network, max(0, xW_1 + b_1)W_2 + b_2, and its gated variants."""
+"""§3.3: the position-wise feed-forward network, max(0, xW_1 + b_1)W_2 + b_2, and gated variants."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
-from transduce.model.dropout import Dropout
-from transduce.model.kernels import product, relu_network
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -25,18 +23,21 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.kind = config.activation
         self.activation = ACTIVATIONS[config.activation]
-        self.dropout = Dropout(config.p_drop_activation)
+        self.dropout = nn.Dropout(config.p_drop_activation)
         self.w_1 = nn.Linear(config.d_model, config.d_ff)
         self.w_2 = nn.Linear(config.d_ff, config.d_model)
         gated = config.activation.endswith("glu")
         self.w_gate = nn.Linear(config.d_model, config.d_ff) if gated else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """activation(xW_1 + b_1)W_2 + b_2, the inner part times xW_gate + b_gate where there is a gate."""
-        if self.activation is F.relu and not (self.training and self.dropout.p > 0):
-            return relu_network(x, self.w_1, self.w_2)
-        inner = self.activation(product(x, self.w_1)[0])
+        """activation(xW_1 + b_1)W_2 + b_2; with a gate, the inner part times xW_gate + b_gate."""
+        inner = self.activation(self.w_1(x))  # (B, T, d_ff)
         if self.w_gate is not None:
             inner = inner * self.w_gate(x)
-        return product(self.dropout(inner), self.w_2)[0]
+        return self.w_2(self.dropout(inner))
+
+    def extra_repr(self) -> str:
+        """Name the activation."""
+        return self.kind

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
-from transduce.model.dropout import dropout
+from transduce.model.attention import Mask
+from transduce.model.cache import LayerCache
 from transduce.model.feed_forward import FeedForward
-from transduce.model.kernels import Mask, residual_norm
-from transduce.model.multi_head import KeyValues, MultiHeadAttention
-from transduce.model.norm import build_norm
+from transduce.model.multi_head import MultiHeadAttention
 from transduce.model.positions import Rotation
 
 
+def build_norm(config: ModelConfig) -> nn.Module:
+    """Make a LayerNorm as in the paper, or an RMSNorm:  (B, T, d_model) -> (B, T, d_model)."""
+    kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
+    return kind(config.d_model, eps=config.norm_eps)
+
+
 class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))), or in pre-norm order x + Dropout(Sublayer(LayerNorm(x)))."""
+    """LayerNorm(x + Dropout(Sublayer(x))); in pre-norm order x + Dropout(Sublayer(LayerNorm(x)))."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.post = config.norm_order == "post"
+        self.norm_order = config.norm_order
         self.norm = build_norm(config)
-        self.p_drop = config.p_drop
+        self.dropout = nn.Dropout(config.p_drop)  # §5.4
 
-    def before(self, x: Tensor) -> Tensor:
-        """What the sub-layer sees."""
-        return x if self.post else self.norm(x)
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
+        if self.norm_order == "pre":
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
 
-    def after(self, x: Tensor, output: Tensor) -> Tensor:
-        """The sum with the sub-layer's output."""
-        p_drop = self.p_drop if self.training else 0.0
-        return residual_norm(x, output, self.norm, p_drop) if self.post else x + dropout(output, p_drop)
+    def extra_repr(self) -> str:
+        """Name the order."""
+        return f"{self.norm_order}-norm"
 
 
 class EncoderLayer(nn.Module):
@@ -44,25 +50,10 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x: Tensor, mask: Mask, rotation: Rotation | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, rotation: Rotation | None = None) -> Tensor:
         """(B, S, d_model) -> (B, S, d_model)."""
-        seen = self.self_attention_residual.before(x)
-        q, keys_values = self.self_attention.queries_keys_values(seen, rotation)
-        x = self.self_attention_residual.after(x, self.self_attention(q, keys_values, mask))
-        seen = self.feed_forward_residual.before(x)
-        return self.feed_forward_residual.after(x, self.feed_forward(seen))
-
-
-@dataclass(frozen=True)
-class LayerCache:
-    """What one decoder layer keeps of the target so far, and of the source."""
-
-    target: KeyValues
-    memory: KeyValues
-
-    def select(self, rows: Tensor) -> LayerCache:
-        """The rows of the batch that a search goes on with."""
-        return LayerCache(self.target.select(rows), self.memory.select(rows))
+        x = self.self_attention_residual(x, lambda y: self.self_attention(y, y, mask, rotation))
+        return self.feed_forward_residual(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -81,22 +72,26 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         memory: Tensor,
-        cache: LayerCache | None,
         target_mask: Mask,
         memory_mask: Mask,
-        rotation: Rotation | None,
-    ) -> tuple[Tensor, LayerCache]:
-        """(B, T, d_model), (B, S, d_model) -> (B, T, d_model) and the cache for what comes after T."""
-        seen = self.self_attention_residual.before(x)
-        q, target = self.self_attention.queries_keys_values(seen, rotation)
-        target = target if cache is None else cache.target.then(target)
-        x = self.self_attention_residual.after(x, self.self_attention(q, target, target_mask))
+        rotation: Rotation | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """(B, T, d_model), (B, S, d_model) -> (B, T, d_model).
 
-        seen = self.cross_attention_residual.before(x)
-        source = self.cross_attention.keys_values(memory) if cache is None else cache.memory
-        q = self.cross_attention.queries(seen)
-        x = self.cross_attention_residual.after(x, self.cross_attention(q, source, memory_mask))
+        In a search x may have K rows for each row of the memory, the hypotheses of one source.
+        """
+        of_target, of_memory = (cache.target, cache.memory) if cache else (None, None)
 
-        seen = self.feed_forward_residual.before(x)
-        x = self.feed_forward_residual.after(x, self.feed_forward(seen))
-        return x, LayerCache(target, source)
+        def attend_to_target(y: Tensor) -> Tensor:
+            return self.self_attention(y, y, target_mask, rotation, of_target)
+
+        def attend_to_memory(y: Tensor) -> Tensor:
+            # Hypotheses ask their source side by side: (B * K, T, d_model) -> (B, K * T, d_model).
+            together = y.reshape(memory.size(0), -1, y.size(-1))
+            output = self.cross_attention(together, memory, memory_mask, cache=of_memory)
+            return output.view(y.shape)
+
+        x = self.self_attention_residual(x, attend_to_target)
+        x = self.cross_attention_residual(x, attend_to_memory)
+        return self.feed_forward_residual(x, self.feed_forward)

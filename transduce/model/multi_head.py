@@ -1,39 +1,22 @@
-"""§3.2.2: multi-head attention, and the keys and values that it can keep."""
+"""§3.2.2: multi-head attention, h attentions side by side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
-from transduce.model.kernels import Mask, product
+from transduce.model.attention import Mask, attention, attention_weights, written_out_attention
+from transduce.model.cache import Cache
 from transduce.model.positions import Rotation, rotate
 
 
-@dataclass(frozen=True)
-class KeyValues:
-    """Projected keys and values of one attention: (B, h, K, d_k) and (B, h, K, d_v)."""
-
-    k: Tensor
-    v: Tensor
-
-    def then(self, later: KeyValues) -> KeyValues:
-        """These, followed by later ones."""
-        return KeyValues(torch.cat([self.k, later.k], dim=2), torch.cat([self.v, later.v], dim=2))
-
-    def select(self, rows: Tensor) -> KeyValues:
-        """The rows of the batch that a search goes on with."""
-        return KeyValues(self.k.index_select(0, rows), self.v.index_select(0, rows))
-
-
 class MultiHeadAttention(nn.Module):
-    """h attentions side by side, with free h, d_k and d_v."""
+    """Concat(head_1, ..., head_h) W^O, where head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.h = config.h
+        self.h, self.d_k, self.d_v = config.h, config.d_k, config.d_v
+        self.kernel = config.kernel
         self.p_drop = config.p_drop_attention
         bias = config.attention_bias
         self.w_q = nn.Linear(config.d_model, config.h * config.d_k, bias)
@@ -41,28 +24,58 @@ class MultiHeadAttention(nn.Module):
         self.w_v = nn.Linear(config.d_model, config.h * config.d_v, bias)
         self.w_o = nn.Linear(config.h * config.d_v, config.d_model, bias)
 
-    def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def forward(
+        self,
+        queries_from: Tensor,
+        keys_from: Tensor,
+        mask: Mask,
+        rotation: Rotation | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """(B, Q, d_model), (B, K, d_model) -> (B, Q, d_model).
+
+        A cache adds the keys and values of earlier calls, or has all of them already.
+        """
+        if cache is not None and cache.complete is not None:
+            q = self.queries(queries_from, rotation)
+            k, v = cache.complete
+        else:
+            q, k, v = self.queries_keys_values(queries_from, keys_from, rotation)
+            if cache is not None:
+                k, v = cache.update(k, v)
+        return self.join(self.attend(q, k, v, mask))
+
+    def queries(self, queries_from: Tensor, rotation: Rotation | None) -> Tensor:
         """(B, Q, d_model) -> (B, h, Q, d_k)."""
-        return rotate(self._together(x, self.w_q)[0], rotation)
+        return rotate(self.heads(self.w_q(queries_from)), rotation)
 
-    def keys_values(self, x: Tensor, rotation: Rotation | None = None) -> KeyValues:
-        """What may be attended to, projected once:  (B, K, d_model) -> (B, h, K, d_k), (B, h, K, d_v)."""
-        k, v = self._together(x, self.w_k, self.w_v)
-        return KeyValues(rotate(k, rotation), v)
+    def queries_keys_values(
+        self, queries_from: Tensor, keys_from: Tensor, rotation: Rotation | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, Q, d_model), (B, K, d_model) -> (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v)."""
+        q = self.queries(queries_from, rotation)
+        k = rotate(self.heads(self.w_k(keys_from)), rotation)
+        v = self.heads(self.w_v(keys_from))
+        return q, k, v
 
-    def queries_keys_values(self, x: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, KeyValues]:
-        """Both, for attention of x to itself."""
-        q, k, v = self._together(x, self.w_q, self.w_k, self.w_v)
-        return rotate(q, rotation), KeyValues(rotate(k, rotation), v)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """Equation 1 in every head:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v)."""
+        function = written_out_attention if self.kernel == "written-out" else attention
+        return function(q, k, v, mask.allowed, self.p_drop if self.training else 0.0)
 
-    def forward(self, q: Tensor, keys_values: KeyValues, mask: Mask) -> Tensor:
-        """Attend and join the heads:  (B, h, Q, d_k) -> (B, Q, d_model)."""
-        p_drop = self.p_drop if self.training else 0.0
-        heads = mask.attend(q, keys_values.k, keys_values.v, p_drop)  # (B, h, Q, d_v)
-        return product(heads.transpose(1, 2).flatten(2), self.w_o)[0]  # (B, Q, d_model)
+    def weights(self, queries_from: Tensor, keys_from: Tensor, mask: Mask, rotation: Rotation | None = None) -> Tensor:
+        """Compute where each head looks, the attention map:  -> (B, h, Q, K)."""
+        q, k, _ = self.queries_keys_values(queries_from, keys_from, rotation)
+        return attention_weights(q, k, mask.allowed)
 
-    def _together(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        return [self._heads(part) for part in product(x, *projections)]
+    def heads(self, x: Tensor) -> Tensor:
+        """Cut vectors into heads:  (B, T, h * d) -> (B, h, T, d)."""
+        return x.view(*x.shape[:2], self.h, -1).transpose(1, 2)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.h, -1).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)
+    def join(self, heads: Tensor) -> Tensor:
+        """Join the heads:  (B, h, Q, d_v) -> (B, Q, d_model)."""
+        return self.w_o(heads.transpose(1, 2).flatten(2))
+
+    def extra_repr(self) -> str:
+        """Say the sizes."""
+        return f"h={self.h}, d_k={self.d_k}, d_v={self.d_v}"

@@ -1,8 +1,8 @@
 """Token ids with their places: padding and packing as one thing.
 
-Everything in the Transformer but attention is position-wise, so a batch needs no more than this: attention is allowed
-where segments are equal. Padding is a segment that no sentence is in; one sentence per row, or ninety packed into a
-row, run through the same code.
+Everything in the Transformer but attention is position-wise, so a batch needs no more than this:
+attention is allowed where segments are equal. Padding is a segment that no sentence is in; one
+sentence per row, or ninety packed into a row, run through the same code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from transduce.errors import InputError
-from transduce.model.tiles import Tiles, tile
 
 PADDING_SEGMENT = 2**31 - 1  # the largest, so that segments ascend along a row
 
@@ -26,64 +25,92 @@ class Tokens:
     ids: Tensor
     positions: Tensor
     segments: Tensor
-    tiles: Tiles | None = None  # made with those of the other side, or None: then the kernel that needs them makes them
+    prepared: tuple[Tensor, ...] = ()  # what a kernel made of them ahead of time; nothing here reads it
 
     @staticmethod
     def padded(sentences: Sequence[Sequence[int]], pad: int) -> Tokens:
-        """One sentence per row, padded at the end to the longest."""
+        """Put one sentence in each row, padded at the end to the longest."""
         refuse_empty(sentences)
         width = max(map(len, sentences))
         return _stack([_row([sentence], width, pad) for sentence in sentences])
 
     @staticmethod
     def packed(rows: Sequence[Sequence[Sequence[int]]], pad: int, width: int | None = None) -> Tokens:
-        """Several sentences per row, one after the other, padded at the end to `width` (or to the longest row)."""
+        """Put several sentences in each row, padded at the end to `width` (or the longest row)."""
         for row in rows:
             refuse_empty(row)
         width = width or max(sum(map(len, row)) for row in rows)
         return _stack([_row(row, width, pad) for row in rows])
 
+    @staticmethod
+    def rows(ids: Tensor, *, pad: int | None = None, start: int = 0) -> Tokens:
+        """Take each row of ids (B, T) as one sentence, or as its continuation at position `start`.
+
+        Where `pad` is given, it fills the row's end.
+        """
+        if ids.dim() != 2 or ids.is_floating_point():
+            raise InputError(
+                f"found a tensor of shape {tuple(ids.shape)} and type {ids.dtype}; "
+                "expected token ids of shape (rows, tokens)"
+            )
+        end = start + ids.size(1)
+        positions = torch.arange(start, end, device=ids.device, dtype=torch.int32).expand_as(ids)
+        segments = torch.zeros_like(positions)
+        if pad is not None:
+            segments = segments.masked_fill(ids == pad, PADDING_SEGMENT)
+        return Tokens(ids, positions, segments)
+
     def shifted_right(self, pad: int) -> Tokens:
-        """The decoder's input: each sentence one place later, from the zero vector that `pad` embeds to."""
+        """Make the decoder's input: each sentence one place later, after the zero vector (`pad`)."""
         before = torch.full_like(self.ids, pad)
         before[:, 1:] = self.ids[:, :-1]
         return replace(self, ids=before.masked_fill(self.positions == 0, pad))
 
     def to(self, device: torch.device | str) -> Tokens:
-        """The same tokens on a device."""
+        """Move the tokens to a device."""
         return self.each(lambda tensor: tensor.to(device))
 
     def tensors(self) -> list[Tensor]:
-        """All that they are made of."""
-        tiles = [self.tiles.intervals, self.tiles.counts] if self.tiles else []
-        return [self.ids, self.positions, self.segments, *tiles]
+        """List all tensors of the batch."""
+        return [self.ids, self.positions, self.segments, *self.prepared]
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Tokens:
-        """The same tokens, each tensor as the function makes it."""
-        ids, positions, segments, *tiles = map(function, self.tensors())
-        return Tokens(ids, positions, segments, Tiles(*tiles) if tiles else None)
+        """Apply a function to every tensor."""
+        ids, positions, segments, *prepared = map(function, self.tensors())
+        return Tokens(ids, positions, segments, tuple(prepared))
 
-    def __getitem__(self, place: slice) -> Tokens:
-        """The columns of a slice, for decoding in chunks."""
-        return Tokens(self.ids[:, place], self.positions[:, place], self.segments[:, place])
+    def then(self, later: Tokens) -> Tokens:
+        """Append the columns of later tokens."""
+        return Tokens(
+            torch.cat([self.ids, later.ids], dim=1),
+            torch.cat([self.positions, later.positions], dim=1),
+            torch.cat([self.segments, later.segments], dim=1),
+        )
 
+    def select(self, rows: Tensor) -> Tokens:
+        """Take these rows (n,), in this order; a row may come several times or not at all."""
+        return Tokens(self.ids[rows], self.positions[rows], self.segments[rows])
 
-def tiled(source: Tokens, target: Tokens) -> tuple[Tokens, Tokens]:
-    """Both sides with tiles for every attention inside and between them."""
-    ours, theirs = tile(target.segments, source.segments)
-    return replace(source, tiles=theirs), replace(target, tiles=ours)
+    def __getitem__(self, columns: slice) -> Tokens:
+        """Take a slice of the columns, for decoding in chunks."""
+        return Tokens(self.ids[:, columns], self.positions[:, columns], self.segments[:, columns])
 
 
 def refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
-    """A sequence has at least one token."""
+    """Check that every sequence has at least one token."""
     if not sentences or not all(map(len, sentences)):
         raise InputError("found an empty sequence; expected at least one token (the end of the sentence)")
 
 
 def _row(sentences: Sequence[Sequence[int]], width: int, pad: int) -> tuple[list[int], list[int], list[int]]:
-    ids = [token for sentence in sentences for token in sentence]
-    positions = [place for sentence in sentences for place in range(len(sentence))]
-    segments = [number for number, sentence in enumerate(sentences) for _ in sentence]
+    """Lay sentences out one after the other: ids, positions and segments of one row."""
+    ids: list[int] = []
+    positions: list[int] = []
+    segments: list[int] = []
+    for number, sentence in enumerate(sentences):
+        ids += sentence
+        positions += range(len(sentence))
+        segments += [number] * len(sentence)
     missing = width - len(ids)
     if missing < 0:
         raise InputError(f"a row holds {len(ids)} tokens, more than its width of {width}")

@@ -1,9 +1,8 @@
-"""Figure 1: the Transformer. `encode` a source once, then `decode` a whole target, a chunk or a single token alike."""
+"""Figure 1: the Transformer. `encode` a source once, then `decode` a target: all of it, or token by token."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -11,41 +10,13 @@ from torch import Tensor, nn
 
 from transduce.config import ModelConfig
 from transduce.errors import InputError
+from transduce.model.attention import Mask
+from transduce.model.cache import LayerCache
 from transduce.model.embedding import Embedding
-from transduce.model.kernels import Places, build_mask, choose, embed
-from transduce.model.layers import DecoderLayer, EncoderLayer, LayerCache
-from transduce.model.norm import build_norm
+from transduce.model.layers import DecoderLayer, EncoderLayer, build_norm
 from transduce.model.positions import Positions
+from transduce.model.state import State
 from transduce.model.tokens import Tokens
-
-
-@dataclass(frozen=True)
-class State:
-    """Where decoding stands: a value that is passed in, returned, and reordered by a search."""
-
-    memory: Tensor  # (B, S, d_model), the encoder's output
-    memory_places: Places
-    places: Places | None = None  # of the target so far
-    layers: tuple[LayerCache, ...] = ()  # empty before the first token
-
-    def select(self, rows: Tensor) -> State:
-        """The rows of the batch that a search goes on with, in its order; a row may be taken more than once."""
-        return State(
-            self.memory.index_select(0, rows),
-            _select(self.memory_places, rows),
-            None if self.places is None else _select(self.places, rows),
-            tuple(layer.select(rows) for layer in self.layers),
-        )
-
-    def following(self, ids: Tensor) -> Tokens:
-        """Target ids (B, T) with the places after what was decoded so far, for one sentence per row."""
-        start = 0 if self.places is None else self.places.positions.size(1)
-        positions = torch.arange(start, start + ids.size(1), device=ids.device, dtype=torch.int32).expand_as(ids)
-        return Tokens(ids, positions, torch.zeros_like(positions))
-
-
-def _select(places: Places, rows: Tensor) -> Places:
-    return Places(places.segments.index_select(0, rows), places.positions.index_select(0, rows))
 
 
 class Transformer(nn.Module):
@@ -55,117 +26,118 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         V, d_model = config.vocab_size, config.d_model
+
         # §3.4: with three-way sharing one matrix serves source, target and softmax.
         self.target_embedding = Embedding(V, d_model)
-        self.source_embedding = (
-            None if config.sharing == "three-way" else Embedding(config.source_vocab_size or V, d_model)
-        )
+        self.source_embedding = None
+        if config.sharing != "three-way":
+            self.source_embedding = Embedding(config.source_pad + 1, d_model)
         self.output = nn.Linear(d_model, V, bias=False) if config.sharing == "none" else None
         self.output_bias = nn.Parameter(torch.empty(V)) if config.output_bias else None
+
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
+        self.dropout = nn.Dropout(config.p_drop)  # §5.4
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+
         # Post-norm layers end in a norm; pre-norm stacks need one at their end.
         pre = config.norm_order == "pre"
         self.encoder_norm = build_norm(config) if pre else nn.Identity()
         self.decoder_norm = build_norm(config) if pre else nn.Identity()
-        self.initialise()
+        self.initialize()
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """Embeddings of variance 1/d_model, so of variance 1 once scaled, and logits of variance 1; Xavier matrices."""
-        if self.target_embedding.weight.is_meta:  # nothing to write to; and there, torch would load its compiler
-            return
+    def initialize(self) -> None:
+        """Draw new weights.
+
+        Embeddings have variance 1/d_model, so variance 1 once they are scaled, and logits of
+        variance 1; other matrices are Xavier's.
+        """
+        if self.target_embedding.weight.is_meta:
+            return  # there is nothing to write to, and torch would load its compiler for it
+        std = self.config.d_model**-0.5
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, Embedding):
-                nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+                nn.init.normal_(module.weight, std=std)
                 module.weight[module.pad].zero_()
             elif isinstance(module, Positions) and module.table is not None:
-                nn.init.normal_(module.table, std=math.sqrt(0.5))  # the variance of sines and cosines
+                nn.init.normal_(module.table, std=math.sqrt(0.5))  # as sines and cosines have
         if self.output is not None:
-            nn.init.normal_(self.output.weight, std=self.config.d_model**-0.5)
+            nn.init.normal_(self.output.weight, std=std)
             self.output.weight[self.config.pad].zero_()
         if self.output_bias is not None:
             nn.init.zeros_(self.output_bias)
 
-    def forward(self, source: Tokens, target: Tokens) -> Tensor:
-        """Logits of every target position, `target` being already shifted right:  (B, S), (B, T) -> (B, T, V)."""
+    def forward(self, source: Tokens | Tensor, target: Tokens | Tensor) -> Tensor:
+        """Compute the logits that follow each target token:  (B, S), (B, T) -> (B, T, V).
+
+        `target` is already shifted right. Both may be plain ids, one sentence per row, the source
+        padded with `config.source_pad`.
+        """
         return self.decode(target, self.encode(source))[0]
 
-    def encode(self, source: Tokens) -> State:
+    def encode(self, source: Tokens | Tensor) -> State:
         """Read the source:  (B, S) -> the state from which decoding starts."""
-        embedding = self.source_embedding or self.target_embedding
-        self._check(source, "source_vocab_size" if self.config.source_vocab_size else "vocab_size")
-        places = Places(source.segments, source.positions, source.tiles)
-        mask = build_mask(choose(self.config, source.ids), places, places, causal=False, r=self.config.r)
+        if isinstance(source, Tensor):
+            source = Tokens.rows(source, pad=self.config.source_pad)
+        _refuse_nothing(source)
+        mask = Mask(source, source, r=self.config.r)
         rotation = self.source_positions.rotation(source.positions)
-        x = embed(source, embedding, self.source_positions, self._p_drop)
+        embedding = self.source_embedding or self.target_embedding
+        x = self.embed(source, embedding, self.source_positions)  # (B, S, d_model)
         for layer in self.encoder:
             x = layer(x, mask, rotation)
-        return State(self.encoder_norm(x), places)
+        layers = tuple(LayerCache() for _ in self.decoder)
+        return State(self.encoder_norm(x), source, layers)
 
-    def decode(self, target: Tokens, state: State) -> tuple[Tensor, State]:
-        """Logits (B, T, V) of the tokens that follow each of `target` (B, T), and the state after them."""
+    def decode(self, target: Tokens | Tensor, state: State) -> tuple[Tensor, State]:
+        """Compute the logits (B, T, V) that follow each token of `target` (B, T), and the state after."""
         x, state = self.decode_hidden(target, state)
         return self.logits(x), state
 
-    def decode_hidden(self, target: Tokens, state: State) -> tuple[Tensor, State]:
-        """`decode` without the last product: (B, T, d_model), for a loss that never writes all logits."""
-        self._check(target, "vocab_size")
-        places = Places(target.segments, target.positions, target.tiles)
-        keys = places if state.places is None else _join(state.places, places)
-        kernel = choose(self.config, target.ids, ascending=state.places is None)
-        target_mask = build_mask(kernel, places, keys, causal=True, r=self.config.r)
-        memory_mask = build_mask(choose(self.config, target.ids), places, state.memory_places, causal=False)
-        rotation = self.target_positions.rotation(target.positions)
-        x = embed(target, self.target_embedding, self.target_positions, self._p_drop)
-        caches = []
-        for index, layer in enumerate(self.decoder):
-            cache = state.layers[index] if state.layers else None
-            x, cache = layer(x, state.memory, cache, target_mask, memory_mask, rotation)
-            caches.append(cache)
-        return self.decoder_norm(x), replace(state, places=keys, layers=tuple(caches))
+    def decode_hidden(self, target: Tokens | Tensor, state: State) -> tuple[Tensor, State]:
+        """`decode` without the last product: (B, T, d_model), for a loss that joins the two."""
+        tokens = state.place(target)
+        _refuse_nothing(tokens)
+        state = state.extended(tokens)
+        target_mask, memory_mask = state.masks(tokens, self.config.r)
+        rotation = self.target_positions.rotation(tokens.positions)
+        x = self.embed(tokens, self.target_embedding, self.target_positions)  # (B, T, d_model)
+        for layer, cache in zip(self.decoder, state.layers, strict=True):
+            x = layer(x, state.memory, target_mask, memory_mask, rotation, cache)
+        return self.decoder_norm(x), state
 
-    @property
-    def _p_drop(self) -> float:
-        """§5.4: of the sums of embeddings and positions."""
-        return self.config.p_drop if self.training else 0.0
+    def embed(self, tokens: Tokens, embedding: Embedding, positions: Positions) -> Tensor:
+        """Dropout(embedding + position), §3.4, §3.5 and §5.4:  (B, T) -> (B, T, d_model)."""
+        return self.dropout(positions(embedding(tokens.ids), tokens.positions))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, V)."""
+        if self.output is None:
+            return F.linear(x, self.target_embedding.weight, self.output_bias)
+        logits = self.output(x)
+        return logits if self.output_bias is None else logits + self.output_bias
 
     @property
     def output_weight(self) -> Tensor:
         """The matrix before the softmax, (V, d_model)."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
-    def logits(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) -> (B, T, V)."""
-        return F.linear(x, self.output_weight, self.output_bias)
-
-    def _check(self, tokens: Tokens, setting: str) -> None:
-        """Refuse what would be read as something else. Only on the CPU: on a GPU it would wait for every batch."""
-        if tokens.ids.numel() == 0:
-            raise InputError(
-                f"found tokens of shape {tuple(tokens.ids.shape)}; expected at least one sequence and token"
-            )
-        if tokens.ids.is_cuda or torch.compiler.is_compiling():
-            return
-        low, high, size = int(tokens.ids.min()), int(tokens.ids.max()), getattr(self.config, setting)
-        if low < 0 or high >= size:
-            raise InputError(f"found token ids from {low} to {high}; {setting} {size} allows 0 to {size - 1}")
-        self.check_length(int(tokens.positions.max()) + 1)
-
     def check_length(self, longest: int) -> None:
-        """Refuse a sequence that positions do not reach."""
-        limit = self.config.max_positions
-        if self.config.positions == "learned" and longest > limit:
-            raise InputError(f"found a sequence of {longest} tokens; learned positions end at max_positions = {limit}")
+        """Refuse a source that positions do not reach."""
+        self.source_positions.check_length(longest)
+
+    def extra_repr(self) -> str:
+        """Say how large it is."""
+        return f"{sum(weight.numel() for weight in self.parameters()):,} parameters"
 
 
-def _join(before: Places, after: Places) -> Places:
-    return Places(
-        torch.cat([before.segments, after.segments], dim=1), torch.cat([before.positions, after.positions], dim=1)
-    )
+def _refuse_nothing(tokens: Tokens) -> None:
+    if tokens.ids.numel() == 0:
+        shape = tuple(tokens.ids.shape)
+        raise InputError(f"found tokens of shape {shape}; expected at least one sequence and token")

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from transduce.data.batches import Batch
 from transduce.data.plan import Plan
-from transduce.model import Tokens, tiled
+from transduce.kernels.tiles import tiled
+from transduce.model import Tokens
 from transduce.training.parallel import World
 from transduce.training.step import MicroBatch
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from transduce.config import Recipe
+from transduce.config import TrainingConfig
 from transduce.training.optimiser import set_learning_rate
-from transduce.training.schedule import learning_rate
 from transduce.training.step import MicroBatch, StepResult, accumulate, dropout_seed, update
 
 WARM_UP = 3  # steps before the capture: kernels are compiled and buffers allocated in them
@@ -19,15 +18,17 @@ WARM_UP = 3  # steps before the capture: kernels are compiled and buffers alloca
 class GraphedStep:
     """`train_step` on one GPU for micro-batches of one shape. The first calls run step by step, then the graph."""
 
-    def __init__(self, learner: nn.Module, optimisers: list[Optimizer], recipe: Recipe, device: torch.device) -> None:
-        self._learner, self._optimisers, self._recipe = learner, optimisers, recipe
+    def __init__(
+        self, learner: nn.Module, optimisers: list[Optimizer], training: TrainingConfig, device: torch.device
+    ) -> None:
+        self._learner, self._optimisers, self._training = learner, optimisers, training
         self._scale = torch.zeros((), device=device)
         self._inputs: list[MicroBatch] = []
         self._graph: torch.cuda.CUDAGraph | None = None
         self._calls = 0
         self._result: tuple[Tensor, Tensor] = (self._scale, self._scale)
 
-    def __call__(self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int) -> StepResult:
+    def __call__(self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int, rate: float) -> StepResult:
         """Take step 1, 2, 3, ..."""
         if [batch[0].ids.shape + batch[1].ids.shape for batch in micro_batches] != [
             batch[0].ids.shape + batch[1].ids.shape for batch in self._inputs
@@ -41,8 +42,8 @@ class GraphedStep:
                 for kept, new in zip(side.tensors(), other.tensors(), strict=True):
                     kept.copy_(new, non_blocking=True)
         self._scale.fill_(1 / target_tokens)
-        set_learning_rate(self._optimisers, learning_rate(self._recipe, step))
-        torch.manual_seed(dropout_seed(self._recipe.training.seed, step, 0))
+        set_learning_rate(self._optimisers, rate)
+        torch.manual_seed(dropout_seed(self._training.seed, step, 0))
         self._calls += 1
         if self._calls <= WARM_UP:
             stream = torch.cuda.Stream()
@@ -66,5 +67,5 @@ class GraphedStep:
 
     def _work(self) -> tuple[Tensor, Tensor]:
         sums, norm = accumulate(self._learner, self._inputs, self._scale)
-        update(self._learner, self._optimisers, norm, self._recipe.training.clip_norm)
+        update(self._learner, self._optimisers, norm, self._training.clip_norm)
         return sums, norm

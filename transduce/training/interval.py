@@ -7,17 +7,16 @@ import time
 
 import torch
 
-from transduce.config import Recipe
+from transduce.training.hooks import Schedule
 from transduce.training.progress import Progress
-from transduce.training.schedule import learning_rate
 from transduce.training.step import StepResult
 
 
 class Interval:
     """The steps since the last report."""
 
-    def __init__(self, progress: Progress, recipe: Recipe) -> None:
-        self._progress, self._recipe = progress, recipe
+    def __init__(self, progress: Progress, rate: Schedule) -> None:
+        self._progress, self._rate = progress, rate
         self._results: list[StepResult] = []
         self._source_tokens, self._waited = 0, 0.0
         self._start = time.perf_counter()
@@ -48,7 +47,7 @@ class Interval:
             step,
             loss=loss,
             perplexity=math.exp(min(likelihood, 700)) if math.isfinite(likelihood) else math.nan,
-            learning_rate=learning_rate(self._recipe, step),
+            learning_rate=self._rate(step),
             gradient_norm=float(norms[good].mean()) if good.any() else math.nan,
             target_tokens=int(tokens.sum()),
             source_tokens=self._source_tokens,

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from transduce.bundle import save_bundle
+from transduce.bundle import OWN_MODEL, save_bundle
 from transduce.checkpoint import average, best_checkpoints, checkpoints, verifies
 from transduce.config import Recipe
+from transduce.data.batches import Layout
 from transduce.data.store import Store
-from transduce.model import Transformer
 from transduce.training.diagnosis import diagnose
 from transduce.training.hardware import hardware
+from transduce.training.hooks import Hooks
 from transduce.training.parallel import World
 from transduce.training.progress import Progress
 from transduce.training.signals import Interrupted, Signals
@@ -43,6 +44,8 @@ class Judge:
     standing: Standing
     progress: Progress
     signals: Signals
+    hooks: Hooks
+    layout: Layout
 
     def score(self, weights: Weights, world: World | None = None) -> Validation | None:
         """Validate weights, and leave no traces but in the records; None where there is nothing to validate on.
@@ -51,9 +54,9 @@ class Judge:
         """
         if self.store.validation.pairs == 0:
             return None
-        model = Transformer(self.recipe.model).to(self.world.device)
+        model = self.hooks.build_model(self.recipe.model).to(self.world.device)
         model.load_state_dict(weights)
-        result = validate(model, self.store, self.recipe, world or self.world, self.signals)
+        result = validate(model, self.store, self.recipe, world or self.world, self.signals, self.layout)
         self.progress.validation(
             self.standing.step, loss=result.loss, perplexity=result.perplexity, bleu=result.bleu, chrf=result.chrf,
             samples=result.samples,
@@ -131,5 +134,7 @@ class Judge:
         scores = {} if result is None else {key: getattr(result, key) for key in ("loss", "perplexity", "bleu", "chrf")}
         finite = {key: value for key, value in scores.items() if math.isfinite(value)}
         provenance = {"step": self.standing.step, "data": self.store.fingerprint, "hardware": hardware()}
+        if "model" in self.hooks.names:
+            provenance[OWN_MODEL] = self.hooks.names["model"]
         files = self.store.tokenizer_files
         save_bundle(self.run / name, self.recipe, weights, files, finite, provenance, replace=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from transduce.kernels.accelerate import oddity
 from transduce.model import Transformer
 
 
@@ -25,11 +26,17 @@ def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor
     return torch.where(counts, smoothed, zero).sum(), torch.where(counts, -true, zero).sum()
 
 
-def projected_loss(model: Transformer, hidden: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
-    """The two sums for the decoder's output (B, T, d_model), the product before the softmax included: (2,)."""
-    if hidden.is_cuda and model.output_bias is None and model.config.vocab_size <= 65_536:
-        from transduce.training.fused_loss import ProjectedLoss
+def ends_as_standard(model: nn.Module) -> bool:
+    """Whether a model ends in the product that `projected_loss` computes, and nothing of the user's own."""
+    if oddity(model) or not isinstance(model, Transformer):
+        return False
+    own_output = model.output is not None and oddity(model.output)
+    return model.output_bias is None and not own_output and model.config.vocab_size <= 65_536
 
-        fused: Tensor = ProjectedLoss.apply(hidden, model.output_weight, labels, eps_ls)
-        return fused
-    return torch.stack(smoothed_loss(model.logits(hidden), labels, eps_ls))
+
+def projected_loss(hidden: Tensor, weight: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
+    """The two sums for the decoder's output (B, T, d_model), the product before the softmax included: (2,)."""
+    from transduce.kernels.loss import ProjectedLoss  # and with it Triton
+
+    sums: Tensor = ProjectedLoss.apply(hidden, weight, labels, eps_ls)
+    return sums

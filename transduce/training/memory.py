@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transduce.config import Recipe
 from transduce.describe import training_memory
 from transduce.errors import ConfigError
-from transduce.model import Transformer
-from transduce.training.parallel import World
+from transduce.training.parallel import World, layers_of
 
 
 def fitting_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
@@ -55,12 +54,15 @@ def _machine_memory(container: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return whole if allowed == "max" else min(whole, int(allowed))
 
 
-def recompute(model: Transformer) -> None:
+def recompute(model: nn.Module) -> None:
     """Layers forget what is inside them, and compute it again in the backward pass.
 
     With the weights of the forward pass: in bf16 those are rounded copies, by then no longer in their place.
     """
-    for layer in (*model.encoder, *model.decoder):
+    layers = layers_of(model)
+    if not layers:
+        raise ConfigError(f"training.recompute is on, but {type(model).__name__} has no encoder and decoder layers")
+    for layer in layers:
         forward = layer.forward
 
         def again(*args: Any, layer: nn.Module = layer, forward: Any = forward) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from transduce.errors import RankError, TransduceError
-from transduce.model import Transformer
 
 Sharding = Literal["ddp", "fsdp"]
 T = TypeVar("T")
@@ -112,18 +110,21 @@ def world(device: str | None = None) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def distribute(root: nn.Module, model: Transformer, how: Sharding, world: World, *, bf16: bool = False) -> nn.Module:
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model's encoder and decoder, as far as it has them."""
+    return [layer for stack in ("encoder", "decoder") for layer in getattr(model, stack, ())]
+
+
+def distribute(root: nn.Module, model: nn.Module, how: Sharding, world: World, *, bf16: bool = False) -> nn.Module:
     """The root module, whose forward computes the loss, spread over the ranks of the world."""
     if world.size == 1:
         return root
     if how == "ddp":
         devices = [world.device.index] if world.device.type == "cuda" else None
         return DistributedDataParallel(root, devices)
-    # Of the keys and values that a decoder layer returns (for a search; views of one product) nothing is made here.
-    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     # Shards are float32 masters; what is gathered for computation may be bf16, what is reduced is float32 again.
     precision = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
-    for layer in (*model.encoder, *model.decoder):
+    for layer in layers_of(model):
         fully_shard(layer, mp_policy=precision)
     fully_shard(root, mp_policy=precision)
     return root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,7 @@ class Progress:
 
     flops_per_token   of training on one source and one target token (`count_flops(config).training`)
     peak_flops        per second, of all devices together; None where it is not known
+    tell              hands a record to the callbacks, and says whether one of them wants the run to end
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Progress:
         flops_per_token: float,
         peak_flops: float | None,
         tensorboard: bool,
+        tell: Callable[[Record], bool] | None = None,
     ) -> None:
         self._run = run
         self._recipe = recipe
@@ -51,6 +53,8 @@ class Progress:
         self._flops_per_token = flops_per_token
         self._peak_flops = peak_flops
         self._tensorboard = tensorboard
+        self._tell_callbacks = tell
+        self.end_wanted = False  # by a callback
         self._speaks = True
         self._display: Display | None = None
         self._outlets: list[Outlet] = []
@@ -186,6 +190,10 @@ class Progress:
                 if outlet not in self._failed:
                     self._failed.append(outlet)
                     self._say(f"{error}; training goes on, with gaps in its records")
+        if self._speaks and self._tell_callbacks is not None:
+            tell, self._tell_callbacks = self._tell_callbacks, None  # one that raises is not called again
+            self.end_wanted |= tell(record)
+            self._tell_callbacks = tell
 
 
 def _open_board(run: Path, start_step: int) -> Outlet | None:

@@ -32,6 +32,7 @@ class Standing:
     skipped: int = 0  # steps that were not finite, in all
     skipped_in_a_row: int = 0
     stopped_by: str = ""  # the signal that ended this attempt, known when all is saved, and so not saved
+    hooks: dict[str, str] = field(default_factory=dict)  # functions that were handed in, by name
     tokenizers: list[str] = field(default_factory=list)  # fingerprints: the ids of another tokenizer mean other text
 
     def to_json(self) -> dict[str, Any]:

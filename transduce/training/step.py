@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from transduce.config import Recipe
+from transduce.config import TrainingConfig
 from transduce.data.batches import up_to
-from transduce.model import Tokens, Transformer
-from transduce.training.loss import projected_loss
+from transduce.errors import ConfigError
+from transduce.model import Tokens
+from transduce.training.hooks import Loss, own_loss
+from transduce.training.loss import ends_as_standard, projected_loss, smoothed_loss
 from transduce.training.optimiser import set_learning_rate
 from transduce.training.parallel import World, gradients_shared
-from transduce.training.schedule import learning_rate
 
 MicroBatch = tuple[Tokens, Tokens]  # source and target, both as they are: the learner shifts the target
 
@@ -29,14 +30,15 @@ class Learner(nn.Module):
     In bf16 the weights stay float32 masters; each forward pass works on a rounded copy of them.
     """
 
-    def __init__(self, model: Transformer, eps_ls: float, *, bf16: bool = False) -> None:
+    def __init__(self, model: nn.Module, eps_ls: float, *, bf16: bool = False, loss: Loss | None = None) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
         self.eps_ls = eps_ls
         self.bf16 = bf16
+        self.loss = loss
 
     def forward(self, source: Tokens, target: Tokens) -> Tensor:
-        """(B, S), (B, T) -> the smoothed loss and the negative log-likelihood, summed: (2,)."""
+        """(B, S), (B, T) -> what is minimised and the negative log-likelihood, summed: (2,)."""
         if not self.bf16:
             return self._sums(source, target)
         names, weights = zip(*self.named_parameters(), strict=True)
@@ -45,9 +47,27 @@ class Learner(nn.Module):
             return self._sums(source, target)
 
     def _sums(self, source: Tokens, target: Tokens) -> Tensor:
-        state = self.model.encode(source)
-        hidden, _ = self.model.decode_hidden(target.shifted_right(self.model.config.pad), state)
-        return projected_loss(self.model, hidden, target.ids, self.eps_ls)
+        inputs = target.shifted_right(self.model.config.pad)
+        if self.loss is None and source.ids.is_cuda and ends_as_standard(self.model):
+            hidden, _ = self.model.decode_hidden(inputs, self.model.encode(source))
+            return projected_loss(hidden, self.model.output_weight, target.ids, self.eps_ls)
+        logits = teacher_forced(self.model, source, inputs)
+        if self.loss is None:
+            return torch.stack(smoothed_loss(logits, target.ids, self.eps_ls))
+        likelihood = smoothed_loss(logits.detach(), target.ids, 0.0)[1]
+        return torch.stack([own_loss(self.loss, logits, target.ids), likelihood])
+
+
+def teacher_forced(model: Any, source: Tokens, inputs: Tokens) -> Tensor:
+    """The logits of every target position, by the model's own `forward` if it has one:  -> (B, T, V)."""
+    has_forward = type(model).forward is not nn.Module.forward
+    logits: Tensor = model(source, inputs) if has_forward else model.decode(inputs, model.encode(source))[0]
+    if logits.shape != (expected := (*inputs.ids.shape, model.config.vocab_size)):
+        raise ConfigError(
+            f"the model {type(model).__name__} gave logits of shape {tuple(logits.shape)}; expected {expected}: "
+            "rows, tokens, vocabulary"
+        )
+    return logits
 
 
 class _Rounded(torch.autograd.Function):
@@ -98,20 +118,21 @@ def train_step(
     optimisers: list[Optimizer],
     micro_batches: Sequence[MicroBatch],
     target_tokens: int,
-    recipe: Recipe,
+    training: TrainingConfig,
     step: int,
+    rate: float,
     world: World,
 ) -> StepResult:
     """Step 1, 2, 3, ...: gradients of the micro-batches of this rank, shared by all, and one update.
 
     `target_tokens` counts those of all ranks. A gradient that is not finite on any rank is applied on none.
     """
-    torch.manual_seed(dropout_seed(recipe.training.seed, step, world.rank))
-    set_learning_rate(optimisers, learning_rate(recipe, step))
+    torch.manual_seed(dropout_seed(training.seed, step, world.rank))
+    set_learning_rate(optimisers, rate)
     # DDP and FSDP average over ranks; the gradient wanted is the sum over ranks by the global count.
     scale = torch.tensor(world.size / target_tokens, device=world.device)
     sums, norm = accumulate(learner, micro_batches, scale)
-    update(learner, optimisers, norm, recipe.training.clip_norm)
+    update(learner, optimisers, norm, training.clip_norm)
     return StepResult(world.total(sums), target_tokens, norm)
 
 
@@ -132,9 +153,7 @@ def update(learner: nn.Module, optimisers: list[Optimizer], norm: Tensor, clip_n
     if clip_norm > 0:
         nn.utils.clip_grads_with_norm_(learner.parameters(), clip_norm, norm)
     for optimiser in optimisers:
-        if norm.is_cuda and not isinstance(
-            optimiser, torch.optim.Muon
-        ):  # decided on the device: the host need not wait
+        if norm.is_cuda and optimiser.defaults.get("fused"):  # decided on the device: the host need not wait
             optimiser.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
             optimiser.step()
         elif torch.isfinite(norm):

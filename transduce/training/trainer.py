@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,21 +14,22 @@ from torch import Tensor
 from transduce.bundle import Bundle
 from transduce.checkpoint import BackgroundSaver, load_newest, step_of
 from transduce.config import Recipe
+from transduce.data.batches import Layout
 from transduce.data.plan import Plan
 from transduce.data.store import Store
 from transduce.describe import count_flops
-from transduce.errors import CheckpointError, ConfigError, RankError, lacks_memory
-from transduce.model import Transformer
+from transduce.errors import CheckpointError, ConfigError, HookError, RankError, lacks_memory
+from transduce.kernels.accelerate import accelerate, deviation
 from transduce.training.diagnosis import divergence_advice, settings_advice
 from transduce.training.feed import Feed
 from transduce.training.graph import GraphedStep
 from transduce.training.hardware import peak_flops
+from transduce.training.hooks import Hooks
 from transduce.training.interval import Interval
 from transduce.training.judge import Ending, Judge
 from transduce.training.lock import held
 from transduce.training.memory import fitting_micro_batches, recompute, too_few
 from transduce.training.metrics import FILE_NAME
-from transduce.training.optimiser import build_optimisers
 from transduce.training.parallel import OutOfMemory, World, distribute
 from transduce.training.progress import Progress
 from transduce.training.run import claim, ended, fit_to_store, mark_finished, refuse_another, refuse_removed
@@ -39,7 +41,15 @@ from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 MOST_SKIPPED = 10  # steps in a row that were not finite, after which the run stops
 
 
-def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: Bundle | None = None) -> Standing:
+def run_training(
+    recipe: Recipe,
+    store: Store,
+    run: Path,
+    world: World,
+    *,
+    start_from: Bundle | None = None,
+    hooks: Hooks | None = None,
+) -> Standing:
     """Train until the recipe is fulfilled or a signal comes; a run that was begun goes on where it was."""
     recipe = fit_to_store(recipe, store)
     with held(run) if world.speaks else nullcontext():
@@ -47,7 +57,7 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
             refuse_another(run, recipe)
         if standing := ended(run, recipe, _tokenizers(store), world):
             return standing
-        trainer = Trainer(recipe, store, run, world, start_from)
+        trainer = Trainer(recipe, store, run, world, start_from, hooks or Hooks())
         if world.speaks:
             claim(run, recipe, start_from)
         return trainer.run_to_end()
@@ -56,31 +66,55 @@ def train(recipe: Recipe, store: Store, run: Path, world: World, *, start_from: 
 class Trainer:
     """A run: the model and its optimisers, where it stands, and the folder it is written to."""
 
-    def __init__(self, recipe: Recipe, store: Store, run: Path, world: World, start_from: Bundle | None) -> None:
-        self.recipe, self.store, self.run, self.world = recipe, store, run, world
+    def __init__(
+        self, recipe: Recipe, store: Store, run: Path, world: World, start_from: Bundle | None, hooks: Hooks
+    ) -> None:
+        self.recipe, self.store, self.run, self.world, self.hooks = recipe, store, run, world, hooks
         training = recipe.training
+        self.rate = hooks.rate(recipe)
         self.micro_batches = fitting_micro_batches(recipe, world, run)  # before memory is taken
         torch.manual_seed(training.seed)
-        self.model = Transformer(recipe.model).to(world.device)
+        self.model: Any = hooks.build_model(recipe.model).to(world.device)
+        acceleration = accelerate(self.model, world.device)
         if training.recompute:
             recompute(self.model)
         self.bf16 = training.precision == "bf16" or (
             training.precision == "auto" and world.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
         sharded = world.size > 1 and training.sharding == "fsdp"  # which rounds what it gathers itself
-        learner = Learner(self.model, training.eps_ls, bf16=self.bf16 and not sharded)
+        learner = Learner(self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss)
         self.learner = distribute(learner.train(), self.model, training.sharding, world, bf16=self.bf16)
-        self.optimisers = build_optimisers(self.learner.named_parameters(), training)
-        self.standing = Standing(tokenizers=_tokenizers(store))
+        self.optimisers = hooks.build_optimizers(self.learner.named_parameters(), training)
+        self.standing = Standing(tokenizers=_tokenizers(store), hooks=hooks.names)
         self.ema: dict[str, Tensor] = {}
         self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
         self._resume(start_from)
         self.messages += [("advice", advice) for advice in settings_advice(training)]
-        # Packed rows suit the varlen kernel; without it attention is dense, and rows of one sentence are cheaper.
-        self.plan = Plan.of(recipe, store, "packed" if world.device.type == "cuda" else "padded")
-        whole = training.optimiser != "muon" and not training.recompute  # else Python has a part in a step
-        graphed = world.size == 1 and world.device.type == "cuda" and whole
-        self._graph = GraphedStep(learner, self.optimisers, recipe, world.device) if graphed else None
+        self.layout: Layout = "packed" if acceleration.packs else "padded"
+        self.plan = Plan.of(recipe, store, self.layout)
+        python = self._part_of_python(learner)
+        if world.device.type == "cuda":
+            graph = f"; no CUDA graph: {python}" if python else "; the step is one CUDA graph"
+            self.messages.append(("kernels", f"{acceleration}{graph}"))
+        if hooks.optimizers is not None:
+            names = ", ".join(type(each).__name__ for each in self.optimisers)
+            self.messages.append(("advice", f"the schedule sets the learning rate of {names}, not its own lr"))
+        graphed = world.device.type == "cuda" and not python
+        self._graph = GraphedStep(learner, self.optimisers, training, world.device) if graphed else None
+
+    def _part_of_python(self, learner: Learner) -> str | None:
+        """Why a step cannot be captured as one CUDA graph: something in it is decided by Python at every step."""
+        training = self.recipe.training
+        reasons = {
+            "several ranks": self.world.size > 1,
+            "training.optimiser is muon": training.optimiser == "muon",
+            "training.recompute": training.recompute,
+            "optimizers of your own": self.hooks.optimizers is not None,
+            "a loss of your own": learner.loss is not None,
+            "rows of many lengths": self.layout == "padded",
+        }
+        found = deviation(self.model) if self.world.size == 1 and not training.recompute else None
+        return next((reason for reason, holds in reasons.items() if holds), found)
 
     def run_to_end(self) -> Standing:
         """Steps until the end, a goal, patience or a signal."""
@@ -91,8 +125,17 @@ class Trainer:
                 progress.event(standing.step, kind, message)
             if self._graph is not None:
                 progress.event(standing.step, "compiling", "the kernels, and the step as one CUDA graph")
-            judge = Judge(self.recipe, self.store, self.run, self.world, standing, progress, signals)
-            ending = self._loop(judge, saver, signals)
+            judge = Judge(
+                self.recipe, self.store, self.run, self.world, standing, progress, signals, self.hooks, self.layout
+            )
+            try:
+                ending = self._loop(judge, saver, signals)
+            except HookError as error:
+                if self.world.size == 1 and standing.step:
+                    self._save(judge, saver)
+                    saver.wait()
+                    raise HookError(f"{error}; step {standing.step:,} is saved, and the run can go on") from error
+                raise
             saver.wait()
             if ending.final and not self.ema:
                 ending = judge.finish(ending)
@@ -109,9 +152,9 @@ class Trainer:
 
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
         training, standing, progress = self.recipe.training, self.standing, judge.progress
-        interval = Interval(progress, self.recipe)
+        interval = Interval(progress, self.rate)
         self._validate(judge)  # a signal may have kept it from being done, and may again
-        ending, settled = self._stopped(signals) or self._judged(), standing.step
+        ending, settled = self._stopped(judge) or self._judged(), standing.step
         while not ending and standing.step < training.steps:
             feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
             try:
@@ -140,7 +183,7 @@ class Trainer:
     def _settle(self, judge: Judge, saver: BackgroundSaver, interval: Interval) -> Ending | None:
         """After a step: validate and save, if they are due, and whether that or a signal is a reason to stop."""
         self._validate(judge)
-        ending = self._stopped(judge.signals) or self._judged()
+        ending = self._stopped(judge) or self._judged()
         scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
         good = self.standing.skipped_in_a_row < 2  # or the last good checkpoint would make room for the same again
         if ending or scored or (good and self._due(self.recipe.training.save_every)):
@@ -149,11 +192,12 @@ class Trainer:
             self._save(judge, saver)
         return ending
 
-    def _stopped(self, signals: Signals) -> Ending | None:
-        """If a signal has come to any rank."""
-        if not self.world.any(bool(signals.seen)):
+    def _stopped(self, judge: Judge) -> Ending | None:
+        """If a signal has come to any rank, or a callback wants the run to end."""
+        signals, asked = judge.signals, judge.progress.end_wanted
+        if not self.world.any(bool(signals.seen) or asked):
             return None
-        name = signals.seen[0] if signals.seen else "a signal to another rank"
+        name = "a callback" if asked else signals.seen[0] if signals.seen else "a signal to another rank"
         return Ending(False, f"{name}: saved; the same command goes on from here")
 
     def _judged(self) -> Ending | None:
@@ -165,7 +209,7 @@ class Trainer:
         """If it is due and not yet done: scores and bundles."""
         if not self._due(self.recipe.training.validate_every) or self.standing.validated == self.standing.step:
             return
-        if self._stopped(judge.signals):
+        if self._stopped(judge):
             return
         weights = whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
         if self.store.validation.pairs:
@@ -178,11 +222,13 @@ class Trainer:
         return self.standing.step % every == 0 or self.standing.step == self.recipe.training.steps
 
     def _step(self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int) -> StepResult:
+        rate = self.rate(step)
         if self._graph is not None:
-            result = self._graph(micro_batches, target_tokens, step)
+            result = self._graph(micro_batches, target_tokens, step, rate)
         else:
+            training = self.recipe.training
             result = train_step(
-                self.learner, self.optimisers, micro_batches, target_tokens, self.recipe, step, self.world
+                self.learner, self.optimisers, micro_batches, target_tokens, training, step, rate, self.world
             )
         if self.recipe.training.ema:
             weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
@@ -246,9 +292,10 @@ class Trainer:
             )
         if found is not None:
             groups = {group: found.tensors(group) for group in found.groups}
+            self.standing = Standing.from_json(found.progress)
+            self._refuse_other_hooks()
             restore(self.learner, self.optimisers, groups)
             self.ema = spread(groups["ema"], self.model) if "ema" in groups else {}
-            self.standing = Standing.from_json(found.progress)
             if self.standing.tokenizers != _tokenizers(self.store):
                 raise ConfigError(
                     f"{self.run} was begun with another tokenizer than that of {self.store.path}; "
@@ -260,8 +307,20 @@ class Trainer:
         if (self.run / FILE_NAME).exists():  # killed before its first save, or somebody removed what it saved
             self.messages.append(("started", f"anew: {self.run} was begun before, but holds no checkpoint"))
         if start_from is not None:
-            load_weights(self.learner, start_from.weights())
-            self.messages.append(("started", f"from {start_from.path}, with its model and its tokenizer"))
+            new = load_weights(self.learner, start_from.weights(), partly=self.hooks.model is not None)
+            without = f", but for {len(new)} weights that it has not, such as {new[0]}" if new else ""
+            self.messages.append(("started", f"from {start_from.path}, with its model and its tokenizer{without}"))
+
+    def _refuse_other_hooks(self) -> None:
+        """A run goes on only with the functions that it was begun with."""
+        begun, now = self.standing.hooks, self.hooks.names
+        for name in sorted(begun.keys() | now.keys()):
+            if begun.get(name) != now.get(name):
+                before, after = (hooks.get(name, "the recipe's") for hooks in (begun, now))
+                raise ConfigError(
+                    f"{self.run} was begun with {name} {before}, not {after}; hand in the same again, or choose "
+                    "another folder for a new run"
+                )
 
     def _progress(self) -> Progress:
         if not self.world.speaks:
@@ -271,6 +330,7 @@ class Trainer:
         return Progress(
             self.run, self.recipe, self.recipe.training.steps, self.standing.step,
             count_flops(self.recipe.model).training, peak * self.world.size if peak else None, tensorboard=True,
+            tell=self.hooks.tell,
         )  # fmt: skip
 
 

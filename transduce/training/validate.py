@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transduce.config import Recipe
-from transduce.data.batches import Batch, in_order
+from transduce.data.batches import Batch, Layout, in_order
 from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.evaluation.scores import score
-from transduce.model import Transformer
+from transduce.kernels.accelerate import accelerate
 from transduce.training.feed import to_tokens
 from transduce.training.loss import smoothed_loss
 from transduce.training.parallel import World
 from transduce.training.signals import Signals
+from transduce.training.step import teacher_forced
 
 SAMPLES = 4  # translations shown
 
@@ -55,7 +57,9 @@ class Validation:
 
 
 @torch.no_grad()
-def validate(model: Transformer, store: Store, recipe: Recipe, world: World, signals: Signals) -> Validation:
+def validate(
+    model: nn.Module, store: Store, recipe: Recipe, world: World, signals: Signals, layout: Layout
+) -> Validation:
     """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set.
 
     The model is the validation's own: it is rounded on the way.
@@ -63,11 +67,12 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World, sig
     Each rank does a part of the work and has all of the results. A signal to any rank ends it on all.
     """
     model.eval()
+    accelerate(model, world.device)
     section = store.validation
     pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
     sums = torch.zeros(2, dtype=torch.float64)
     room = max(min(recipe.training.tokens_per_step, 8_192), section.longest)
-    batches = in_order(section, pads, room, "packed" if world.device.type == "cuda" else "padded")
+    batches = in_order(section, pads, room, layout)
     while one_each := list(islice(batches, world.size)):
         mine = one_each[world.rank : world.rank + 1]
         sums += signals.interruptible(partial(_loss, model, mine, world.device), world)
@@ -102,11 +107,11 @@ def validate(model: Transformer, store: Store, recipe: Recipe, world: World, sig
     return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
 
 
-def _loss(model: Transformer, batches: Sequence[Batch], device: torch.device) -> Tensor:
+def _loss(model: Any, batches: Sequence[Batch], device: torch.device) -> Tensor:
     """Of one batch or none: the negative log-likelihood and the target tokens, (2,)."""
     sums = torch.zeros(2, dtype=torch.float64)
     for batch in batches:
         source, target = to_tokens(batch, device)
-        logits = model(source, target.shifted_right(model.config.pad))
+        logits = teacher_forced(model, source, target.shifted_right(model.config.pad))
         sums += torch.tensor([float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens], dtype=sums.dtype)
     return sums

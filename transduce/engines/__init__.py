@@ -1,0 +1,1 @@
+"""Ways to run a model: torch on any device, CUDA graphs for standard models on a GPU, CTranslate2."""

@@ -1,0 +1,1 @@
+"""Searching with a standard model on a GPU: fixed shapes, CUDA graphs, continuous batching."""

@@ -1,0 +1,1 @@
+"""Speed put around the model from outside: all Triton kernels with their launchers, and oneDNN."""
