@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import ModelConfig, Recipe
-from transduce.data.tokenizer import OWN
+from transduce.data.tokenizer import is_own
 from transduce.errors import BundleError, ConfigError
 from transduce.folder import MANIFEST, Kind, standing, verify_folder, write_folder
 from transduce.recipe import read_recipe, to_toml
@@ -53,6 +53,11 @@ class Bundle:
         """The name of the user's own model that the weights belong to; None: it is `Transformer`."""
         name = self.provenance.get(OWN_MODEL)
         return None if name is None else str(name)
+
+    @property
+    def own_tokenizer(self) -> bool:
+        """Whether its tokenizer is the user's own, whose code is not in it."""
+        return any(is_own(content) for content in self.tokenizer_files.values())
 
     @property
     def tokenizer_names(self) -> tuple[str, str]:
@@ -170,8 +175,8 @@ def _check_vocabulary(path: Path, model: ModelConfig, files: Mapping[str, bytes]
     for name in sorted(names):
         side = "source_vocab_size" if name == "source.model" and model.source_vocab_size else "vocab_size"
         try:
-            if OWN in (own := json.loads(files[name]) if files[name][:1] == b"{" else {}):
-                pieces = own["size"] + 3  # the end, the unknown and padding
+            if is_own(files[name]):
+                pieces = json.loads(files[name])["size"] + 3  # the end, the unknown and padding
             else:
                 pieces = sentencepiece.SentencePieceProcessor(model_proto=files[name]).vocab_size()
         except (RuntimeError, TypeError, ValueError, KeyError):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from transduce.data.tokenizer import EOS, OWN, UNKNOWN, Tokenizer
+from transduce.data.tokenizer import EOS, OWN, UNKNOWN, Tokenizer, is_own
 from transduce.errors import ConfigError, DataError, HookError, InputError
 
 FIRST = UNKNOWN + 1  # the id of the own tokenizer's 0
@@ -112,6 +112,6 @@ def pair_of(files: Mapping[str, bytes], own: OwnTokenizers = None) -> tuple[Toke
     names = ("tokenizer.model",) * 2 if "tokenizer.model" in files else ("source.model", "target.model")
     for tokenizer, name in zip((source, target), names, strict=True):
         if tokenizer.to_bytes() != files[name]:
-            told = files[name].decode(errors="replace")[:80] if OWN.encode() in files[name][:40] else "SentencePiece"
+            told = files[name].decode(errors="replace")[:80] if is_own(files[name]) else "SentencePiece"
             raise DataError(f"the model was trained with another tokenizer ({told}); hand in that one, or none")
     return source, target

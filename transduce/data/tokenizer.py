@@ -45,7 +45,7 @@ class Tokenizer:
     """A trained SentencePiece model. Every sequence of ids ends with `EOS`."""
 
     def __init__(self, model: bytes) -> None:
-        if model[:40].lstrip(b'{ "').startswith(OWN.encode()):
+        if is_own(model):
             raise DataError(
                 f"the tokenizer is one of your own ({model.decode(errors='replace')[:80]}); hand it in from Python: "
                 "tokenizer=..."
@@ -183,6 +183,11 @@ class Tokenizer:
     def _spell(self, character: str) -> str:
         """The ids of a character's bytes, each as the character of that number."""
         return "".join(chr(self._processor.piece_to_id(f"<0x{byte:02X}>")) for byte in character.encode())
+
+
+def is_own(model: bytes) -> bool:
+    """Whether a tokenizer's file only names one of the user's own."""
+    return model.startswith(f'{{"{OWN}"'.encode())
 
 
 def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:

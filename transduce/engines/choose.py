@@ -32,9 +32,10 @@ def choose_engine(
     if build is None:
         for bundle in bundles:
             bundle.refuse_own_model()
-    elif name == "ctranslate2":
-        raise ConfigError("the engine ctranslate2 runs no model of your own; use torch")
-    plain = alone and not half and build is None
+    elsewhere = build is None and not any(bundle.own_tokenizer for bundle in bundles)  # other runtimes can carry it
+    plain = alone and not half and elsewhere
+    if name == "ctranslate2" and not elsewhere:
+        raise ConfigError("the engine ctranslate2 runs no model and no tokenizer of your own; use torch")
     if name == "ctranslate2" or (name == "auto" and plain and _prefers_ctranslate2(bundles[0], device)):
         from transduce.engines.ctranslate2 import CTranslate2Engine
 

@@ -18,6 +18,9 @@ def export(bundle: Path, out: Path, to: To, quantization: Quantization | None = 
     if quantization and to in ("huggingface", "onnx"):
         raise ExportError(f"an export to {to} has float32 and no quantization; leave out --quantization {quantization}")
     loaded = load_bundle(find_bundle(bundle))  # what is not there is told without waiting for torch
+    if loaded.own_model or loaded.own_tokenizer:
+        what = f"model {loaded.own_model}" if loaded.own_model else "tokenizer"
+        raise ExportError(f"{loaded.path} was trained with your own {what}, which no other runtime can carry")
     from transduce.exporters import argos, ctranslate2, huggingface, onnx
 
     if to == "huggingface":

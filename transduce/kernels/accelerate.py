@@ -8,7 +8,6 @@ over the parts inside it.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol
@@ -49,7 +48,7 @@ class Acceleration:
     packs: bool  # attention skips what is masked, so that rows of many sentences are cheap
 
     def __str__(self) -> str:
-        fused = ", ".join(f"{name} x {count}" for name, count in self.fused.items())
+        fused = ", ".join(f"{name} x {count}" for name, count in self.fused.items() if count)
         names: dict[str, list[str]] = {}
         for name, reason in self.plain.items():
             names.setdefault(reason, []).append(name)
@@ -78,19 +77,21 @@ def accelerate(model: nn.Module, device: torch.device | str | None = None, *, fr
 
         pack(model, {name for name, module in model.named_modules() if why_not(module)})
     forms = _forms(device.type)
-    fused: Counter[str] = Counter()
+    fused = dict.fromkeys((form.label for form in forms.values()), 0)
     plain: dict[str, str] = {}
+    unfused: set[nn.Module] = set()  # parts of those whose reason tells enough
     for name, module in model.named_modules():
         form = forms.get(type(module))
         reason = why_not(module) if form else oddity(module)
         if form and not reason:
             module.__class__ = form
             fused[form.label] += 1
-        elif reason and not any(name.startswith(f"{other}.") for other in plain):
+        elif reason and module not in unfused:
             plain[name or "the model"] = reason
+            unfused.update(module.children() if form and name else ())
     if Residual in forms and isinstance(model, Transformer):
         _link(model)
-    return Acceleration(dict(fused), plain, Residual in forms and _packs(model))
+    return Acceleration(fused, plain, Residual in forms and _packs(model))
 
 
 def restore(model: nn.Module) -> None:
@@ -132,7 +133,7 @@ def signature(model: nn.Module, *, versions: bool = False) -> list[Any]:
         if module is None:
             continue
         hooks = [len(getattr(module, name)) for name in _HOOKS]
-        found += [id(module), len(module.__dict__), *hooks]
+        found += [id(module), type(module), len(module.__dict__), *hooks]
         for weight in module._parameters.values():
             if weight is not None:
                 found.append(weight.data_ptr())

@@ -6,6 +6,7 @@ Each class takes the place of the one that it is derived from (`accelerate`). It
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,10 @@ class Handover:
         return None if x._backward_hooks or x.retains_grad else kept[2]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Handover:
-        return Handover(memo.get(id(self.norm), self.norm))
+        """Copy the way, not what is on it."""
+        memo[id(self)] = new = Handover()
+        new.norm = copy.deepcopy(self.norm, memo)
+        return new
 
 
 def _version(x: Tensor) -> int:

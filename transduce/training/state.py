@@ -55,7 +55,9 @@ def restore(learner: nn.Module, optimisers: list[Optimizer], groups: Mapping[str
             moved.append((int(weight.removeprefix(GROUP)), key, found))
         else:
             memory["state"].setdefault(weight, {})[key] = found
-    set_optimizer_state_dict(learner, optimisers, memory, options=WHOLE)
+    # A weight that nothing learns from, as some models have, is not remembered.
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_optimizer_state_dict(learner, optimisers, memory, options=options)
     for number, key, found in moved:
         _groups(optimisers)[number][1][key] = found
     load_weights(learner, groups["model"])  # the last: torch fills optimisers by a step that is none

@@ -147,7 +147,7 @@ class Trainer:
                 progress.event(standing.step, "stop", ending.message)
                 # torchrun starts again who leaves with a status, were it a single rank.
                 if self.world.size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-                    standing.stopped_by = signals.seen[0]
+                    standing.stopped_by = signals.seen[0] if signals.seen else ""
         return standing
 
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:

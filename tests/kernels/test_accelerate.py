@@ -1,0 +1,301 @@
+"""Fused forms stand only where nothing of the user's is passed over; the kernels run in Triton's interpreter."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from tests.changes import CHANGES, MODERN, SOURCES, V, batch, build
+from transduce.config import SearchConfig
+from transduce.engines.buffers import buffered
+from transduce.engines.torch import TorchEngine
+from transduce.kernels.accelerate import accelerate, deviation, restore, signature
+from transduce.model import Tokens
+from transduce.training.step import Learner
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPES = {"paper": {}, "modern": MODERN}
+SEARCH = SearchConfig(beam_size=2, max_length=8)
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
+def shape(request):
+    return request.param
+
+
+def losses(model, **options):
+    """The two sums of a training step and all gradients."""
+    learner = Learner(model.train().to(DEVICE), 0.1, **options)
+    sums = learner(*(side.to(DEVICE) for side in batch()))
+    sums[0].backward()
+    gradients = {name: weight.grad for name, weight in learner.named_parameters() if weight.grad is not None}
+    learner.zero_grad()
+    return sums.detach(), gradients
+
+
+def ids(engine):
+    return [[one.ids for one in hypotheses] for hypotheses in engine.search(SOURCES, SEARCH)]
+
+
+SOME = ("subclassed attention", "wrapped linear", "own norm", "hook on a layer", "replaced feed-forward")
+CASES = {name: (change, {}) for name, change in CHANGES.items()}
+CASES |= {f"{name}, modern": (CHANGES[name], MODERN) for name in SOME}
+
+
+@pytest.mark.parametrize(("change", "shape"), CASES.values(), ids=CASES.keys())
+def test_what_is_changed_counts_in_training_and_the_rest_stays_fused(change, shape):
+    plain, model, untouched = build(**shape), build(**shape), build(**shape)
+    change(plain)
+    change(model)
+    decided = accelerate(model, "cuda")
+    assert sum(decided.fused.values()) > 0  # the rest
+    (expected, gradients), (found, fused) = losses(plain), losses(model)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert gradients.keys() == fused.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+    assert not torch.allclose(expected, losses(untouched)[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["as it is", "frozen"])
+@pytest.mark.parametrize(("change", "shape"), CASES.values(), ids=CASES.keys())
+def test_what_is_changed_counts_in_a_search(change, shape, frozen):
+    model, untouched = build(**shape).requires_grad_(False), build(**shape).requires_grad_(False)
+    change(model)
+    with torch.inference_mode():
+        expected = [[one.ids for one in each] for each in searched_by_hand(model)]
+    assert ids(TorchEngine(model, frozen=frozen)) == expected
+    assert ids(TorchEngine(untouched)) != expected
+
+
+def searched_by_hand(model):
+    """One sentence at a time by `encode` and `decode` alone."""
+    from transduce.engines.torch import log_probabilities
+    from transduce.search.search import search
+
+    def step(tokens, state):
+        logits, state = model.decode(tokens[:, None], state)
+        return log_probabilities(logits[:, 0]), state
+
+    for source in SOURCES:
+        state = model.encode(torch.tensor([source]))
+        yield from search(step, state, [SEARCH.limit(len(source))], V - 1, SEARCH)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_between_two_searches_is_seen(change):
+    model, changed = build(), build()
+    engine = TorchEngine(model, frozen=True)
+    before = ids(engine)
+    change(model)
+    change(changed)
+    assert ids(engine) == ids(TorchEngine(changed)) != before
+
+
+@pytest.mark.parametrize(("change", "shape"), CASES.values(), ids=CASES.keys())
+def test_no_graph_is_made_of_a_model_that_is_changed(change, shape):
+    model = build(**shape)
+    assert deviation(model) is None
+    accelerate(model, "cuda")
+    assert deviation(model) is None
+    before = signature(model)
+    change(model)
+    assert deviation(model)
+    accelerate(model, "cuda")
+    assert deviation(model)
+    assert signature(model) != before or change is CHANGES["own activation"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_recording_attention_changes_no_bit(shape, frozen):
+    """On every path: as written, with packed matrices, and by the fused kernels."""
+    model, maps = build(**shape).requires_grad_(False), []
+
+    def record(attention, inputs):
+        maps.append(attention.weights(*inputs[:4]))
+
+    def outputs():
+        source, target = batch()
+        logits = model(source.to(DEVICE), target.shifted_right(V - 1).to(DEVICE))
+        return logits, TorchEngine(model, frozen=frozen).search(SOURCES, SEARCH)
+
+    def assert_unchanged():
+        logits, found = outputs()
+        hooks = [
+            part.register_forward_pre_hook(record)
+            for layer in (*model.encoder, *model.decoder)
+            for name, part in layer.named_children()
+            if name.endswith("attention")
+        ]
+        seen, seen_found = outputs()
+        for hook in hooks:
+            hook.remove()
+        assert torch.equal(seen, logits)
+        assert seen_found == found
+
+    assert_unchanged()
+    assert {tuple(each.shape[:2]) for each in maps} >= {(1, 2)}
+    if not frozen:
+        model.to(DEVICE)
+        accelerate(model, "cuda")
+        assert_unchanged()
+
+
+def test_hooks_fire_in_training_validation_and_search():
+    model, seen = build(), []
+    for name, module in model.named_modules():
+        if name and not isinstance(module, nn.ModuleList):
+            module.register_forward_hook(lambda *_, name=name: seen.append(name))
+    called = {name for name, module in model.named_modules() if name and not isinstance(module, nn.ModuleList)}
+    accelerate(model, "cuda")
+    losses(model)
+    assert set(seen) == called
+    seen.clear()
+    TorchEngine(model.eval().cpu(), frozen=True).search(SOURCES, SEARCH)
+    assert set(seen) == called
+
+
+def test_the_report_says_what_is_fused_and_what_is_not_and_why():
+    model = build(N=2)
+    assert str(accelerate(model, "cuda")) == "fused: embedding x 1, attention x 6, residual x 10, feed-forward x 4"
+    CHANGES["wrapped linear"](model)
+    model.decoder[1].register_forward_hook(lambda *_: None)
+    said = str(accelerate(model, "cuda"))
+    assert said.startswith("fused: embedding x 1, attention x 2, residual x 10, feed-forward x 4; ")
+    assert "encoder.0.self_attention and 3 more (w_q: a LoRA)" in said
+    assert str(accelerate(model, "cpu")).startswith("fused: dropout x ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "packs"),
+    [({}, True), ({"kernel": "sdpa"}, False), ({"d_k": 8}, False), ({"p_drop_attention": 0.1}, False)],
+)
+def test_rows_of_many_sentences_are_cheap_only_in_tiles(changes, packs):
+    assert accelerate(build(**changes), "cuda").packs == packs
+    assert not accelerate(build(**changes), "cpu").packs
+
+
+def test_a_model_with_an_attention_of_its_own_takes_one_sentence_a_row():
+    model = build()
+    model.decoder[1].cross_attention = nn.Identity()
+    assert not accelerate(model, "cuda").packs
+
+
+def test_restoring_gives_every_class_back(shape):
+    model = build(**shape)
+    kinds = [type(module) for module in model.modules()]
+    names = list(model.state_dict())
+    for device, frozen in (("cuda", False), ("cpu", False), ("cpu", True)):
+        accelerate(model, device, frozen=frozen)
+        assert [type(module) for module in model.modules()] != kinds
+        assert list(model.state_dict()) == names
+        restore(model)
+        assert [type(module) for module in model.modules()] == kinds
+
+
+def test_a_copy_of_an_accelerated_model_stands_on_its_own(shape):
+    model = build(**shape)
+    accelerate(model, "cuda")
+    expected, _ = losses(model)
+    twin = copy.deepcopy(model)
+    for weight in model.parameters():
+        weight.data.zero_()
+    torch.testing.assert_close(losses(twin)[0], expected)
+
+
+def test_an_accelerated_model_runs_where_its_kernels_do_not(shape, monkeypatch):
+    from transduce.kernels import fused
+
+    model, plain = build(**shape), build(**shape)
+    accelerate(model, "cuda")
+    monkeypatch.setattr(fused, "runs_on", lambda _: False)
+    source, target = batch()
+    assert torch.equal(model(source, target), plain(source, target))
+
+
+def watch_gradient(output):
+    output.retain_grad()
+    return output
+
+
+@pytest.mark.parametrize("meddle", ["in place", "another tensor", "its gradient is watched"])
+def test_what_is_handed_over_belongs_to_that_very_tensor(shape, meddle):
+    """A hook between two layers changes what the next one gets: nothing that was handed over is used then."""
+    changes = {
+        "in place": lambda *given: given[2].mul_(2.0),
+        "another tensor": lambda *given: given[2] * 2.0,
+        "its gradient is watched": lambda *given: watch_gradient(given[2]),
+    }
+    seen = []
+    for fuse in (False, True):
+        model = build(N=2, **shape).to(DEVICE)
+        if fuse:
+            accelerate(model, "cuda")
+        kept = []
+
+        def hook(*given, kept=kept):
+            kept.append(changes[meddle](*given))
+            return kept[-1]
+
+        model.encoder[0].register_forward_hook(hook)
+        if fuse and shape and meddle == "in place":  # what the kernel needs again is gone: torch says so
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                losses(model)
+            return
+        sums, gradients = losses(model)
+        watched = [each.grad for each in kept if each.retains_grad]
+        seen.append([sums, *(gradients[name] for name in sorted(gradients)), *watched])
+    for plain, fused in zip(*seen, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_of_shared_layers_is_computed_right(shape):
+    plain, model = build(N=2, **shape), build(N=2, **shape)
+    for each in (plain, model):
+        each.encoder[1], each.decoder[1] = each.encoder[0], each.decoder[0]
+    accelerate(model, "cuda")
+    torch.testing.assert_close(losses(model)[0], losses(plain)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("activation", "norm", "norm_order", "positions"),
+    [
+        ("geglu", "layer", "pre", "rotary"),
+        ("swiglu", "rms", "post", "learned"),
+        ("gelu", "rms", "pre", "none"),
+        ("relu", "layer", "pre", "learned"),
+        ("relu", "rms", "post", "rotary"),
+    ],
+)
+def test_every_form_equals_the_plain_model(activation, norm, norm_order, positions):
+    changes = {
+        "activation": activation, "norm": norm, "norm_order": norm_order, "positions": positions,
+        "attention_bias": positions == "learned", "N": 1, "N_decoder": 2,
+    }  # fmt: skip
+    plain, model = build(**changes), build(**changes)
+    for each in (plain, model):
+        torch.manual_seed(3)
+        for weight in each.parameters():
+            if weight.ndim == 1:
+                nn.init.normal_(weight, mean=0.5, std=0.3)
+    accelerate(model, "cuda")
+    (expected, gradients), (found, fused) = losses(plain), losses(model)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@torch.no_grad()
+def test_rows_of_a_search_state_may_be_taken_in_any_order():
+    """Hypotheses that leave their source's side take its memory with them."""
+    model, chance = build().double(), torch.Generator().manual_seed(0)
+    source = Tokens.padded(SOURCES, V - 1)
+    state, plain = buffered(model.encode(source)), model.encode(source)
+    for rows in ([0, 0, 1, 1, 2, 2], [5, 0, 0, 3, 3, 2], [1, 4, 2], [2, 2, 2, 0]):
+        rows = torch.tensor(rows)
+        state, plain = state.select(rows), plain.select(rows)
+        tokens = torch.randint(V - 1, (len(rows), 1), generator=chance)
+        (found, state), (expected, plain) = model.decode(tokens, state), model.decode(tokens, plain)
+        torch.testing.assert_close(found, expected)
