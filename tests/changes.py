@@ -54,7 +54,9 @@ class LoRA(nn.Module):
         super().__init__()
         self.linear = linear
         torch.manual_seed(1)
-        self.a, self.b = nn.Linear(linear.in_features, 2, bias=False), nn.Linear(2, linear.out_features, bias=False)
+        device = linear.weight.device
+        self.a = nn.Linear(linear.in_features, 2, bias=False).to(device)
+        self.b = nn.Linear(2, linear.out_features, bias=False).to(device)
 
     def forward(self, x):
         return self.linear(x) + 9 * self.b(self.a(x))

@@ -21,7 +21,7 @@ from transduce.model import Mask, Tokens, Transformer, written_out_attention
 
 pytest.importorskip("triton")
 
-from transduce.kernels import fused, varlen
+from transduce.kernels import products, varlen
 from transduce.kernels.varlen import varlen_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -268,6 +268,22 @@ def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, 
         assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
 
 
+@pytest.mark.parametrize(("count", "d_model", "d_ff"), [(3, 16, 24), (150, 72, 136)])
+@pytest.mark.parametrize("silu", [True, False])
+def test_a_gated_network_has_its_gradients(count, d_model, d_ff, silu):
+    torch.manual_seed(0)
+    shapes = [(2, count, d_model), (d_ff, d_model), (d_ff,), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
+    inputs = [(torch.randn(shape, device=DEVICE) / 4).half().requires_grad_() for shape in shapes]
+    x, w_1, b_1, w_gate, b_gate, w_2, b_2 = exact = [each.detach().double().requires_grad_() for each in inputs]
+    ours = products.GatedNetwork.apply(*inputs, silu)
+    inner = (F.silu if silu else F.gelu)(F.linear(x, w_1, b_1)) * F.linear(x, w_gate, b_gate)
+    expected = F.linear(inner, w_2, b_2)
+    gradient = torch.randn_like(ours)
+    found = [*torch.autograd.grad(ours, inputs, gradient), ours]
+    for mine, oracle in zip(found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True):
+        assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "major", "room", "expected"),
     [
@@ -282,7 +298,7 @@ def test_a_product_of_our_own_is_taken_where_it_runs(dtype, shape, major, room, 
     chip = SimpleNamespace(major=major, shared_memory_per_block_optin=room)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: chip)
     weight = SimpleNamespace(is_cuda=True, device=None, shape=shape, element_size=dtype.itemsize.__int__)
-    assert fused._takes_own_product(weight) == expected
+    assert products.takes_own_product(weight) == expected
 
 
 def test_a_bias_sums_gradients_beyond_the_first_2_to_the_31_numbers():

@@ -22,6 +22,7 @@ VARIANTS = {
     "biases": {"attention_bias": True, "output_bias": True},
     "neighbourhood": {"r": 4},
     "deep encoder": {"N": 3, "N_decoder": 1},
+    "heads of one size": {"d_v": 8},
     "modern": {"norm_order": "pre", "norm": "rms", "activation": "swiglu", "positions": "rotary"},
 }
 

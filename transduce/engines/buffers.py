@@ -7,42 +7,45 @@ nothing but padding is masked, and what stays in place is not moved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from transduce.model.attention import Mask
 from transduce.model.cache import KeyValues, LayerCache
-from transduce.model.state import State, forked
+from transduce.model.state import State
 from transduce.model.tokens import PADDING_SEGMENT, Tokens
 
 CAPACITY = 32  # positions of the first buffers
 
 
 class BufferedCache:
-    """Writes into buffers that double when they are full: for a search, token by token.
-
-    Forks share the buffers, so only the newest fork may be updated.
-    """
+    """Keys and values in buffers that double when they are full. It is moved forward in place."""
 
     complete: KeyValues | None = None
 
     def __init__(self, length: int = 0, buffers: KeyValues | None = None) -> None:
-        self.before = self.length = length  # positions that are filled
-        self.buffers = buffers  # (capacity, B, h, d_k) and (capacity, B, h, d_v)
+        self.length = length  # positions that are filled
+        self.buffers = buffers  # (capacity, R, h, d_k) and (capacity, R, h, d_v)
 
     def update(self, k: Tensor, v: Tensor) -> KeyValues:
-        """(B, h, T, d_k), (B, h, T, d_v) -> (B, h, K, d_k), (B, h, K, d_v)."""
-        self.length = self.before + k.size(2)
-        self.buffers = keys, values = self._with_room(k, v)
-        keys[self.before : self.length] = k.permute(2, 0, 1, 3)
-        values[self.before : self.length] = v.permute(2, 0, 1, 3)
+        """(R, h, T, d_k), (R, h, T, d_v) -> (R, h, K, d_k), (R, h, K, d_v)."""
+        start, self.length = self.length, self.length + k.size(2)
+        if self.buffers is None:
+            self.buffers = self._larger(k), self._larger(v)
+        if self.length > self.buffers[0].size(0):
+            before, self.buffers = self.buffers, (self._larger(k), self._larger(v))
+            self.buffers[0][:start] = before[0][:start]
+            self.buffers[1][:start] = before[1][:start]
+        keys, values = self.buffers
+        keys[start : self.length] = k.permute(2, 0, 1, 3)
+        values[start : self.length] = v.permute(2, 0, 1, 3)
         return keys[: self.length].permute(1, 2, 0, 3), values[: self.length].permute(1, 2, 0, 3)
 
     def fork(self) -> BufferedCache:
-        """Go on from here, in the same buffers."""
-        return BufferedCache(self.length, self.buffers)
+        """Go on in the same buffers: a search never goes back."""
+        return self
 
     def select(self, rows: Tensor) -> BufferedCache:
         """Take rows of the batch."""
@@ -51,16 +54,8 @@ class BufferedCache:
         keys, values = (self._moved(buffer, rows) for buffer in self.buffers)
         return BufferedCache(self.length, (keys, values))
 
-    def _with_room(self, k: Tensor, v: Tensor) -> KeyValues:
-        if self.buffers is not None and self.length <= self.buffers[0].size(0):
-            return self.buffers
-        capacity = max(CAPACITY, 2 * self.length)
-        keys = k.new_empty(capacity, k.size(0), k.size(1), k.size(3))
-        values = v.new_empty(capacity, v.size(0), v.size(1), v.size(3))
-        if self.buffers is not None:
-            keys[: self.before] = self.buffers[0][: self.before]
-            values[: self.before] = self.buffers[1][: self.before]
-        return keys, values
+    def _larger(self, new: Tensor) -> Tensor:
+        return new.new_empty(max(CAPACITY, 2 * self.length), *new.shape[:2], new.size(3))
 
     def _moved(self, buffer: Tensor, rows: Tensor) -> Tensor:
         moved = buffer.new_empty(buffer.size(0), rows.size(0), *buffer.shape[2:])
@@ -68,56 +63,76 @@ class BufferedCache:
         return moved
 
 
-@dataclass(frozen=True, kw_only=True)
+class StepMask(Mask):
+    """The mask of a single token, which may attend to all before it; places of keys are made if they are asked for."""
+
+    def __init__(self, queries: Tokens, length: int) -> None:
+        self.queries, self.length = queries, length
+        self.causal, self.r, self.everything = True, None, True
+
+    @cached_property
+    def keys(self) -> Tokens:  # type: ignore[override]
+        """The positions so far, for any row."""
+        return _columns(self.length, self.queries)
+
+
 class SearchState(State):
-    """R rows of one sentence each, moved forward together.
+    """R rows of one sentence each, moved forward together and in place.
 
     Rows are the hypotheses of B sources, K = R / B side by side: these share their source's memory.
     """
 
-    rows: int
-    length: int  # tokens decoded so far
-    memory_mask: Mask  # (B, 1, 1, S)
+    def __init__(
+        self,
+        memory: Tensor,
+        source: Tokens,
+        layers: tuple[LayerCache, ...],
+        memory_mask: Mask,
+        rows: int,
+        length: int = 0,
+    ) -> None:
+        """`memory_mask` is (B, 1, 1, S); `length` counts the tokens decoded so far."""
+        super().__init__(memory, source, layers)
+        self.memory_mask, self.rows, self.length = memory_mask, rows, length
 
     def place(self, target: Tokens | Tensor) -> Tokens:
         """Give ids (R, T) their places after what was decoded."""
         return target if isinstance(target, Tokens) else Tokens.rows(target, start=self.length)
 
     def extended(self, tokens: Tokens) -> SearchState:
-        """Make the state after these tokens."""
-        length = self.length + tokens.ids.size(1)
-        return replace(self, length=length, layers=forked(self.layers))
+        """Move on by these tokens."""
+        self.length += tokens.ids.size(1)
+        return self
 
     def masks(self, tokens: Tokens, r: int | None) -> tuple[Mask, Mask]:
         """Mask nothing of the target for a single token, unless it has a neighbourhood."""
-        keys = Tokens.rows(torch.arange(self.length, device=tokens.ids.device)[None])  # for any row
-        alone = r is None and tokens.ids.size(1) == 1
-        return Mask(tokens, keys, causal=True, r=r, everything=alone), self.memory_mask
+        if r is None and tokens.ids.size(1) == 1:
+            return StepMask(tokens, self.length), self.memory_mask
+        return Mask(tokens, _columns(self.length, tokens), causal=True, r=r), self.memory_mask
 
     def select(self, rows: Tensor) -> SearchState:
         """Take these rows; hypotheses of a source that stay side by side go on sharing its memory."""
         if _is_range(rows, self.rows):
             return self
         count, B = rows.size(0), self.memory.size(0)
-        # Which source each row belongs to, (sources, rows of one source) if they stay together.
+
+        # Which source each row belongs to; one for each group of rows, if these stay together.
         together = count // B if self.length == 0 and count % B == 0 else self.rows // B
         sources = rows // (self.rows // B)
         if count % together == 0:
             groups = sources.view(-1, together)
-            if bool((groups == groups[:, :1]).all()):
+            if together == 1 or bool((groups == groups[:, :1]).all()):
                 sources = groups[:, 0]
-        same = _is_range(sources, B)
-        layers = tuple(
-            LayerCache(layer.target.select(rows), layer.memory if same else layer.memory.select(sources))
-            for layer in self.layers
-        )
-        if same:
-            return replace(self, layers=layers, rows=count)
-        mask = self.memory_mask
-        source = self.source.select(sources)
-        mask = Mask(mask.queries.select(sources), source, everything=mask.everything)
-        memory = self.memory[sources]
-        return replace(self, memory=memory, source=source, layers=layers, rows=count, memory_mask=mask)
+
+        targets = [layer.target.select(rows) for layer in self.layers]
+        memories = [layer.memory for layer in self.layers]
+        memory, source, mask = self.memory, self.source, self.memory_mask
+        if not _is_range(sources, B):
+            memory, source = memory[sources], source.select(sources)
+            memories = [each.select(sources) for each in memories]
+            mask = Mask(mask.queries.select(sources), source, everything=mask.everything)
+        layers = tuple(map(LayerCache, targets, memories))
+        return SearchState(memory, source, layers, mask, count, self.length)
 
 
 def buffered(state: State) -> SearchState:
@@ -128,14 +143,11 @@ def buffered(state: State) -> SearchState:
     queries = Tokens.rows(state.source.ids[:, :1])
     mask = Mask(queries, state.source, everything=exact and not bool(padded.any()))
     layers = tuple(LayerCache(BufferedCache(), layer.memory) for layer in state.layers)
-    return SearchState(
-        memory=state.memory,
-        source=state.source,
-        layers=layers,
-        rows=state.memory.size(0),
-        length=0,
-        memory_mask=mask,
-    )
+    return SearchState(state.memory, state.source, layers, mask, state.memory.size(0))
+
+
+def _columns(length: int, tokens: Tokens) -> Tokens:
+    return Tokens.rows(torch.arange(length, device=tokens.ids.device)[None])
 
 
 def _is_range(numbers: Tensor, end: int) -> bool:

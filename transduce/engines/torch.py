@@ -24,7 +24,7 @@ from transduce.config import ModelConfig, SearchConfig
 from transduce.data.batches import up_to
 from transduce.engines.buffers import buffered
 from transduce.errors import BundleError, ConfigError, InputError
-from transduce.kernels.accelerate import accelerate, deviation, signature
+from transduce.kernels.accelerate import Snapshot, accelerate, deviation
 from transduce.model import State, Tokens, Transformer
 from transduce.search.hypothesis import Hypothesis, Job
 from transduce.search.search import Ensemble, ensemble, search, sentence_seed
@@ -110,7 +110,7 @@ class TorchEngine:
         self.dtype = next(weight.dtype for weight in models[0].parameters() if weight.is_floating_point())
         self._frozen = frozen
         self._turn = threading.Lock()  # searches share what they change: places on a GPU, a model that is learning
-        self._signatures: list[list[Any]] = [[] for _ in models]
+        self._snapshots: list[Snapshot] = []
         self._deviation: str | None = None  # of a model from the standard one
         self._graphs: dict[tuple[Any, ...], Any] = {}  # see `continuous_batching.search`
 
@@ -180,13 +180,13 @@ class TorchEngine:
         """Give models their fused forms, anew where parts, hooks or weights of them have changed."""
         if self.device.type != "cuda" and not self._frozen:
             return
-        now = [signature(model, versions=self._frozen) for model in self.models]
-        if now == self._signatures:
+        if self._snapshots and all(snapshot.holds() for snapshot in self._snapshots):
             return
         self._graphs.clear()
         for model in self.models:
             accelerate(model, self.device, frozen=self._frozen)
-        self._signatures = [signature(model, versions=self._frozen) for model in self.models]
+        packed = self._frozen and self.device.type == "cpu"  # a copy of the weights
+        self._snapshots = [Snapshot(model, versions=packed) for model in self.models]
         found = deviation(self.models[0])
         if self.device.type == "cuda" and found and found != self._deviation:
             logger.warning("no standard model (%s): it is searched step by step, without CUDA graphs", found)

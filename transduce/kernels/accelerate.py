@@ -9,7 +9,7 @@ over the parts inside it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -121,25 +121,35 @@ def deviation(model: nn.Module) -> str | None:
     return None if standard_type(model) is Transformer else f"a {type(model).__name__}"
 
 
-def signature(model: nn.Module, *, versions: bool = False) -> list[Any]:
+class Snapshot:
     """All that decides how a model runs: its parts, their hooks, and where its weights are.
 
-    With `versions` also whether weights were written to.
+    It is looked at before every search, so every look is a few passes over flat lists.
     """
-    found: list[Any] = []
-    waiting: list[nn.Module | None] = [model]
-    while waiting:
-        module = waiting.pop()
-        if module is None:
-            continue
-        hooks = [len(getattr(module, name)) for name in _HOOKS]
-        found += [id(module), type(module), len(module.__dict__), *hooks]
-        for weight in module._parameters.values():
-            if weight is not None:
-                found.append(weight.data_ptr())
-                found.append(weight._version if versions and not weight.is_inference() else 0)
-        waiting += module._modules.values()
-    return found
+
+    def __init__(self, model: nn.Module, *, versions: bool = False) -> None:
+        """With `versions`, a weight that was written to counts as changed."""
+        self._modules, self._versions = list(model.modules()), versions
+        self._namespaces = [module.__dict__ for module in self._modules]
+        self._hooks = [module.__dict__[hooks] for module in self._modules for hooks in _HOOKS]
+        self._parts = [module._modules for module in self._modules if module._modules]
+        self._weights = [module._parameters for module in self._modules if module._parameters]
+        self._seen = self._look()
+
+    def holds(self) -> bool:
+        """Whether nothing of it has changed."""
+        return self._look() == self._seen
+
+    def _look(self) -> tuple[list[Any], ...]:
+        weights = [weight for weight in chain.from_iterable(map(dict.values, self._weights)) if weight is not None]
+        return (
+            list(map(type, self._modules)),
+            list(map(len, self._namespaces)),
+            list(map(id, filter(None, self._hooks))),
+            list(chain.from_iterable(map(dict.values, self._parts))),
+            list(map(torch.Tensor.data_ptr, weights)),
+            [weight._version for weight in weights if not weight.is_inference()] if self._versions else [],
+        )
 
 
 def oddity(module: nn.Module) -> str | None:

@@ -11,11 +11,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from transduce.kernels.embedding import Embedded
-from transduce.kernels.products import GatedNetwork, ReluNetwork, project
+from transduce.kernels.products import GatedNetwork, ReluNetwork, project, takes_own_product
 from transduce.kernels.residual import add_norm, new_seed
 from transduce.kernels.varlen import takes, varlen_attention
 from transduce.model.attention import Mask
@@ -198,17 +197,9 @@ class FusedFeedForward(FeedForward):
         if self.w_gate is not None:
             inner = (self.w_1.weight, self.w_1.bias, self.w_gate.weight, self.w_gate.bias)
             return GatedNetwork.apply(x, *inner, *outer, self.kind == "swiglu")
-        if self.kind == "relu" and _takes_own_product(self.w_1.weight):
+        if self.kind == "relu" and takes_own_product(self.w_1.weight):
             return ReluNetwork.apply(x, self.w_1.weight, self.w_1.bias, *outer)
         return project(self.activation(project(x, self.w_1)[0]), self.w_2)[0]
-
-
-def _takes_own_product(weight: Tensor) -> bool:
-    """Half precision, rows of a multiple of 16 bytes, and a chip with room for the tiles: Hopper's and larger ones."""
-    if not weight.is_cuda or weight.element_size() != 2 or any(size % 8 for size in weight.shape):
-        return False
-    chip: Any = torch.cuda.get_device_properties(weight.device)
-    return chip.major >= 9 and chip.shared_memory_per_block_optin >= 200_000
 
 
 class FusedTransformer(Transformer):

@@ -69,7 +69,7 @@ class PackedAttention(MultiHeadAttention):
         """Project once, where all come from one place."""
         if queries_from is not keys_from:
             return super().queries_keys_values(queries_from, keys_from, rotation)
-        sizes = [linear.out_features for linear in (self.w_q, self.w_k, self.w_v)]
+        sizes = [self.h * self.d_k, self.h * self.d_k, self.h * self.d_v]
         q, k, v = map(self.heads, self.packed(queries_from).split(sizes, dim=-1))
         return rotate(q, rotation), rotate(k, rotation), v
 

@@ -167,8 +167,7 @@ class ReluNetwork(torch.autograd.Function):
         (count, K), N, d_inner = dy.shape, inner.size(1), torch.empty_like(inner)
         partial = torch.empty(1, -(-count // TILE), N, device=dy.device, dtype=torch.float32)
         tiles_of = TensorDescriptor.from_tensor
-        programs = torch.cuda.get_device_properties(dy.device).multi_processor_count if dy.is_cuda else 2
-        _relu_backward[(programs,)](
+        _relu_backward[(_processors(dy),)](
             tiles_of(dy, [TILE, DEPTH]), tiles_of(w_2.contiguous(), [DEPTH, TILE]), tiles_of(inner, [TILE, TILE]),
             tiles_of(d_inner, [TILE, TILE]), partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH,
             num_warps=4, num_stages=4,
@@ -246,16 +245,28 @@ class GatedNetwork(torch.autograd.Function):
         x, weight, w_2, joined, inner = ctx.saved_tensors
         dy = d_output.flatten(0, -2).contiguous()
         (count, size), d_joined = inner.shape, torch.empty_like(joined)
-        width = min(128, triton.next_power_of_2(size))
-        programs = min(PROGRAMS, -(-count // ROWS))
+        width, rows = min(64, triton.next_power_of_2(size)), 4
+        programs = min(PROGRAMS // 2, -(-count // rows))
         partial = torch.empty(1, programs, 2 * size, device=dy.device, dtype=torch.float32)
         _gate_backward[(programs, -(-size // width))](
-            dy @ w_2, joined, d_joined, partial, count, F=size, SILU=ctx.silu, WIDTH=width, ROWS=ROWS
+            dy @ w_2, joined, d_joined, partial, count, F=size, SILU=ctx.silu, WIDTH=width, ROWS=rows, num_warps=2
         )
         d_weight, d_gate = (d_joined.t() @ x).split(size)
         d_b_1, d_b_gate = sum_rows(partial, dy.dtype)[0].split(size)
         dx = (d_joined @ weight).view(d_output.shape)
         return dx, d_weight, d_b_1, d_gate, d_b_gate, dy.t() @ inner, _bias_gradient(dy), None
+
+
+def _processors(x: Tensor) -> int:
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 2
+
+
+def takes_own_product(weight: Tensor) -> bool:
+    """Half precision, rows of a multiple of 16 bytes, and a chip with room for the tiles: Hopper's and larger ones."""
+    if not weight.is_cuda or weight.element_size() != 2 or any(size % 8 for size in weight.shape):
+        return False
+    chip: Any = torch.cuda.get_device_properties(weight.device)
+    return chip.major >= 9 and chip.shared_memory_per_block_optin >= 200_000
 
 
 def _stacked(weights: Sequence[Tensor]) -> Tensor:

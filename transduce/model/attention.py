@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -38,18 +37,24 @@ def written_out_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None =
     return F.dropout(attention_weights(q, k, mask), p_drop) @ v
 
 
-@dataclass(frozen=True, eq=False)
 class Mask:
     """Who may attend to whom, as data: tokens of one sentence to each other.
 
     If causal, only to keys that are not later; with r (§4), only to a neighbourhood of that size.
     """
 
-    queries: Tokens
-    keys: Tokens
-    causal: bool = False
-    r: int | None = None
-    everything: bool = False  # it is known that all queries may attend to all keys
+    def __init__(
+        self,
+        queries: Tokens,
+        keys: Tokens,
+        *,
+        causal: bool = False,
+        r: int | None = None,
+        everything: bool = False,
+    ) -> None:
+        """`everything`: it is known that all queries may attend to all keys."""
+        self.queries, self.keys = queries, keys
+        self.causal, self.r, self.everything = causal, r, everything
 
     @cached_property
     def allowed(self) -> Tensor | None:

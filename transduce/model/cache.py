@@ -61,11 +61,12 @@ class MemoryCache:
         self.complete = self.now = before
 
     def update(self, k: Tensor, v: Tensor) -> KeyValues:
-        """Keep them all, for the next fork."""
-        if not torch.is_grad_enabled():
-            k, v = k.contiguous(), v.contiguous()  # many steps will read them
-        self.now = k, v
-        return k, v
+        """Keep them all."""
+        if torch.is_grad_enabled():  # a layer may be computed again, in the backward pass
+            self.now = k, v
+        else:  # many steps will read them
+            self.complete = self.now = k.contiguous(), v.contiguous()
+        return self.now
 
     def fork(self) -> MemoryCache:
         """Go on from here."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from torch import Tensor
 
 from transduce.model.attention import Mask
@@ -11,14 +9,19 @@ from transduce.model.cache import LayerCache
 from transduce.model.tokens import Tokens
 
 
-@dataclass(frozen=True)
 class State:
     """The source as the encoder read it, and the target so far, in chunks of any size and packing."""
 
-    memory: Tensor  # (B, S, d_model), the encoder's output
-    source: Tokens
-    layers: tuple[LayerCache, ...]  # one for each decoder layer
-    target: Tokens | None = None  # all tokens that were decoded
+    def __init__(
+        self,
+        memory: Tensor,
+        source: Tokens,
+        layers: tuple[LayerCache, ...],
+        target: Tokens | None = None,
+    ) -> None:
+        """`memory` (B, S, d_model) is the encoder's output; `target` are all tokens decoded so far."""
+        self.memory, self.source, self.target = memory, source, target
+        self.layers = layers  # one for each decoder layer
 
     def place(self, target: Tokens | Tensor) -> Tokens:
         """Give plain ids (B, T) their places: after what was decoded, one sentence per row."""
@@ -29,7 +32,8 @@ class State:
     def extended(self, tokens: Tokens) -> State:
         """Make the state after these tokens, whose layers `decode` fills."""
         target = tokens if self.target is None else self.target.then(tokens)
-        return replace(self, target=target, layers=forked(self.layers))
+        layers = tuple(layer.fork() for layer in self.layers)
+        return State(self.memory, self.source, layers, target)
 
     def masks(self, tokens: Tokens, r: int | None) -> tuple[Mask, Mask]:
         """Say what the newest tokens of an extended state may attend to: target, and memory."""
@@ -41,8 +45,3 @@ class State:
         layers = (LayerCache(layer.target.select(rows), layer.memory.select(rows)) for layer in self.layers)
         target = None if self.target is None else self.target.select(rows)
         return State(self.memory[rows], self.source.select(rows), tuple(layers), target)
-
-
-def forked(layers: tuple[LayerCache, ...]) -> tuple[LayerCache, ...]:
-    """Make caches to go on with."""
-    return tuple(layer.fork() for layer in layers)
