@@ -1,0 +1,48 @@
+"""Every example runs from nothing in seconds, is short, and does what it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAYS = {
+    "copy_task.py": r"copied without a mistake: (100|9\d)%",
+    "train_from_python.py": r"Run\(run: .*BLEU (100|9\d)(.|\n)*four zero seven",
+    "own_attention.py": r"sinusoidal +validation loss \d.\d+ \+- (.|\n)*ALiBi +validation loss \d.\d+ \+- ",
+    "own_optimizer.py": r"Run\(run: (.|\n)*four zero seven",
+    "attention_map.py": r"3 1 4 1 5  ->  three one four one five",
+    "fine_tune_and_export.py": r"general +BLEU +\d(.|\n)*tuned +BLEU +\d(.|\n)*is ready; .* are the same",
+}
+
+
+def run(name, folder):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
+    arguments = [] if name == "copy_task.py" else [str(folder)]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments], capture_output=True, text=True, env=environment, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_runs_and_does_what_it_says(name, tmp_path):
+    assert re.search(SAYS[name], run(name, tmp_path)), name
+    if name in ("own_attention.py", "attention_map.py"):
+        (picture,) = tmp_path.glob("*.svg")
+        assert picture.read_text().count("<") > 15
+
+
+def test_examples_are_short_and_all_of_them_run():
+    lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
+    assert lengths.keys() - {"digits.py"} == SAYS.keys()
+    assert [name for name, lines in lengths.items() if lines > 60] == []
+
+
+def test_the_list_of_examples_names_each():
+    listed = (EXAMPLES / "README.md").read_text()
+    assert all(name in listed for name in SAYS)
