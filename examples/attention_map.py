@@ -4,6 +4,7 @@ python examples/attention_map.py [FOLDER]
 """
 
 import sys
+from html import escape
 from pathlib import Path
 
 import digits
@@ -18,11 +19,11 @@ def heat_map(rows: list[str], columns: list[str], weights: torch.Tensor) -> str:
     """An SVG with a square for every pair; the darker, the more attention."""
     parts = []
     for y, (row, line) in enumerate(zip(rows, weights.tolist(), strict=True)):
-        parts.append(f'<text x="95" y="{y * 24 + 56}" text-anchor="end">{row}</text>')
+        parts.append(f'<text x="95" y="{y * 24 + 56}" text-anchor="end">{escape(row)}</text>')
         for x, weight in enumerate(line):
             square = f'x="{x * 24 + 100}" y="{y * 24 + 40}" width="22" height="22"'
             parts.append(f'<rect {square} fill="#36c" fill-opacity="{weight:.3f}"><title>{weight:.2f}</title></rect>')
-    parts += [f'<text x="{x * 24 + 106}" y="32">{column}</text>' for x, column in enumerate(columns)]
+    parts += [f'<text x="{x * 24 + 106}" y="32">{escape(column)}</text>' for x, column in enumerate(columns)]
     size = f"{len(columns) * 24 + 110} {len(rows) * 24 + 50}"
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" font-size="13">{"".join(parts)}</svg>'
 

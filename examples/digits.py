@@ -20,16 +20,16 @@ def write_pairs(folder: Path, name: str, count: int, longest: int = 5, seed: int
     return CorpusConfig(source=str(source.resolve()), target=str(target.resolve()))
 
 
-def recipe(folder: Path, *, steps: int = 500, pairs: int = 3000, **model) -> Recipe:
+def recipe(folder: Path, *, steps: int = 400, pairs: int = 3000, **model) -> Recipe:
     """A recipe that trains a small Transformer on such pairs in seconds, on a CPU."""
-    small = {"N": 1, "d_model": 64, "d_ff": 128, "h": 4, "d_k": 16, "d_v": 16, "p_drop": 0.0, "vocab_size": 60}
+    small = {"N": 1, "d_model": 64, "d_ff": 128, "h": 4, "d_k": 16, "d_v": 16, "p_drop": 0.0, "vocab_size": 75}
     return Recipe(
         model=ModelConfig(**(small | model)),
         data=DataConfig(
             source_language="num",
             corpora=(write_pairs(folder, "train", pairs),),
             validation=(write_pairs(folder, "valid", 100, seed=2),),
-            tokenizer=TokenizerConfig(vocab_size=60, byte_fallback=False, character_coverage=1.0),
+            tokenizer=TokenizerConfig(vocab_size=75, byte_fallback=False, character_coverage=1.0),
         ),
         training=TrainingConfig(
             steps=steps, tokens_per_step=300, warmup_steps=50, learning_rate=5e-3, schedule="cosine", eps_ls=0.0,

@@ -38,21 +38,22 @@ class AlibiTransformer(transduce.Transformer):
 
 def main(folder: Path = Path("runs/examples/alibi")) -> None:
     kinds = {"sinusoidal": (None, "sinusoidal", "#888"), "ALiBi": (AlibiTransformer, "none", "#d33")}
-    lines = []
-    for name, (build, positions, color) in kinds.items():
-        recipe = digits.recipe(folder / "text", steps=150, pairs=1000, positions=positions)
+    drawn = ['<path d="M40,10V300H400" fill="none" stroke="#000"/><text x="180" y="318">step (100 in all)</text>']
+    for place, (name, (build, positions, color)) in enumerate(kinds.items()):
+        drawn.append(f'<text x="300" y="{30 + 20 * place}" fill="{color}">{name}</text>')
+        recipe = digits.recipe(folder / "text", steps=100, pairs=1000, positions=positions)
         options = {"store": folder / "store", "device": "cpu", "model": build}
         losses = []
         for seed in (1, 2, 3):
             overrides = [f"training.seed={seed}", "training.validation_sentences=0"]
             run = transduce.train(recipe, run=folder / f"{name}-{seed}", overrides=overrides, **options)
             losses.append(run.best["loss"])
-            points = " ".join(f"{2.4 * row['step']:.0f},{310 - 80 * row['loss']:.0f}" for row in run.metrics())
-            lines.append(f'<polyline points="{points}" fill="none" stroke="{color}"/>')
+            points = " ".join(f"{40 + 3.6 * row['step']:.0f},{300 - 75 * row['loss']:.0f}" for row in run.metrics())
+            drawn.append(f'<polyline points="{points}" fill="none" stroke="{color}"/>')
         print(f"{name:<12} validation loss {statistics.mean(losses):.3f} +- {statistics.stdev(losses):.3f}")
     plot = folder / "losses.svg"
-    plot.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 380 320">{"".join(lines)}</svg>')
-    print(f"training losses of all runs, ALiBi in red: {plot}")
+    plot.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 420 325">{"".join(drawn)}</svg>')
+    print(f"the training losses of all runs: {plot}")
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ def optimizers(parameters, training):
 
 
 def schedule(step: int) -> float:
-    """The learning rate of step 1, 2, 3, ...: it rises for 50 steps and falls to zero at the 500th."""
-    return 2e-3 * min(step / 50, (500 - step) / 450)
+    """The learning rate of step 1, 2, 3, ...: it rises for 50 steps and falls to zero at the 400th."""
+    return 1e-3 * min(step / 50, (400 - step) / 350)
 
 
 def main(folder: Path = Path("runs/examples/lion")) -> None:

@@ -159,6 +159,44 @@ def test_the_engine_finds_what_a_plain_search_finds(config):
     assert ids(TorchEngine(model).search(SOURCES, config)) == ids(expected)
 
 
+def test_weights_that_change_are_searched_as_they_are():
+    """Also by an engine that has laid them out anew."""
+    model, config = build().float(), SearchConfig(beam_size=2, max_length=6)
+    engine, sources = TorchEngine(model, frozen=True), SOURCES
+    before = ids(engine.search(sources, config))
+    model.load_state_dict(build(seed=1).float().state_dict())
+    found = ids(engine.search(sources, config))
+    assert found == ids(TorchEngine(build(seed=1).float()).search(sources, config)) != before
+
+
+def test_graphs_are_dropped_where_a_model_changes(caplog):
+    """On a GPU: here without one, and without a search."""
+    pytest.importorskip("triton")
+    model = build(N=1).float()
+    engine = TorchEngine(model)
+    engine.device = torch.device("cuda")
+    changes = {
+        "nothing": (lambda: None, True),
+        "weights moved": (lambda: model.load_state_dict(build(N=1).float().state_dict(), assign=True), False),
+        "weights written": (lambda: model.output_weight.data.mul_(2), True),
+        "a hook": (lambda: model.decoder[0].register_forward_hook(lambda *_: None), False),
+        "a part": (lambda: setattr(model.encoder[0], "feed_forward", torch.nn.Tanh()), False),
+        "nothing more": (lambda: None, True),
+    }
+    engine._accelerate()
+    assert engine._deviation is None
+    for change, kept in changes.values():
+        engine._graphs["a shape"] = "its graphs"
+        change()
+        engine._accelerate()
+        assert bool(engine._graphs) == kept
+    assert "a Tanh" in engine._deviation
+    assert [record.message.partition(")")[0] for record in caplog.records] == [
+        "no standard model (decoder.0: hooks",
+        "no standard model (encoder.0.feed_forward: a Tanh",
+    ]
+
+
 def undecided():
     """A float32 model whose tokens come in pairs that differ by less than rounding does."""
     torch.manual_seed(3)

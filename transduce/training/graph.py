@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from transduce.config import TrainingConfig
 from transduce.training.optimiser import set_learning_rate
-from transduce.training.step import MicroBatch, StepResult, accumulate, dropout_seed, update
+from transduce.training.step import MicroBatch, StepResult, accumulate, seed_dropout, update
 
 WARM_UP = 3  # steps before the capture: kernels are compiled and buffers allocated in them
 
@@ -43,7 +43,7 @@ class GraphedStep:
                     kept.copy_(new, non_blocking=True)
         self._scale.fill_(1 / target_tokens)
         set_learning_rate(self._optimisers, rate)
-        torch.manual_seed(dropout_seed(self._training.seed, step, 0))
+        seed_dropout(self._training.seed, step, 0, self._scale.device)
         self._calls += 1
         if self._calls <= WARM_UP:
             stream = torch.cuda.Stream()

@@ -127,7 +127,7 @@ def train_step(
 
     `target_tokens` counts those of all ranks. A gradient that is not finite on any rank is applied on none.
     """
-    torch.manual_seed(dropout_seed(training.seed, step, world.rank))
+    seed_dropout(training.seed, step, world.rank, world.device)
     set_learning_rate(optimisers, rate)
     # DDP and FSDP average over ranks; the gradient wanted is the sum over ranks by the global count.
     scale = torch.tensor(world.size / target_tokens, device=world.device)
@@ -159,6 +159,17 @@ def update(learner: nn.Module, optimisers: list[Optimizer], norm: Tensor, clip_n
         elif torch.isfinite(norm):
             optimiser.step()
         optimiser.zero_grad()
+
+
+def seed_dropout(seed: int, step: int, rank: int, device: torch.device) -> None:
+    """Seed the generator that a step draws from.
+
+    `torch.manual_seed` would keep a stack trace of every call, for each kind of device that the machine has not.
+    """
+    number = dropout_seed(seed, step, rank)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(number)
+    torch.default_generator.manual_seed(number)
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:
