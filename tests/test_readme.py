@@ -5,9 +5,16 @@ import shlex
 from pathlib import Path
 
 import pytest
+from torch import nn
 
+import transduce
 from transduce.cli import run
+from transduce.config import ModelConfig
 from transduce.data.phrases import phrases
+from transduce.model import Transformer
+from transduce.model.multi_head import MultiHeadAttention
+from transduce.training.optimiser import build_optimisers
+from transduce.training.run_view import Run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,8 +30,8 @@ validation_sentences = 4
 """
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language, text=README):
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -48,10 +55,21 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
         assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
     told = capsys.readouterr().out
     assert "BLEU" in told
-    (example,) = blocks("python")
-    exec(example, {})
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    first, own = blocks("python")
+    names = {}
+    exec(first, names)
+    assert len(capsys.readouterr().out.splitlines()) == 3  # the run is finished, and two translations
+    exec(own, {**names, "AlibiTransformer": Transformer, "lion": build_optimisers, "log": lambda record: None})
+    assert Run("runs/alibi").step == 4
     assert told.count("16 of 16 sample translations are the same") == 4
+
+
+def test_the_code_of_the_guide_to_changing_the_model_runs():
+    (code,) = blocks("python", (ROOT / "docs/extending.md").read_text(encoding="utf-8"))
+    model = Transformer(ModelConfig(vocab_size=9, N=1, d_model=8, d_ff=8, h=2, d_k=4, d_v=4))
+    names = {"transduce": transduce, "AlibiAttention": MultiHeadAttention, "MyNetwork": nn.Tanh, "model": model}
+    exec(code, {**names, "f": lambda *_: None})
+    assert isinstance(model.decoder[0].feed_forward, nn.Tanh)
 
 
 def test_the_readme_shows_the_commands_that_the_makefile_has():

@@ -42,11 +42,9 @@ def test_a_batch_holds_the_pairs_of_the_store(store, layout):
     }
     sources = sentences(batch, batch.source, batch.source_segments, batch.source_positions)
     targets = sentences(batch, batch.target, batch.target_segments, batch.target_positions)
-    inputs = sentences(batch, batch.target_inputs, batch.target_segments, batch.target_positions)
     assert sources == [section.source[row].tolist() for row in rows]
     assert targets == [section.target[row].tolist() for row in rows]
     assert all(sentence[-1] == EOS for sentence in sources + targets)
-    assert inputs == [[pad, *sentence[:-1]] for sentence in targets]  # shifted right behind the zero vector
     assert batch.source_tokens == sum(map(len, sources))
     assert batch.target_tokens == sum(map(len, targets))
 
@@ -64,7 +62,6 @@ def test_padding_is_a_segment_of_its_own_at_the_end_of_a_row(store, layout):
         padding = segments == PADDING_SEGMENT
         assert np.array_equal(padding, ids == pad)
         assert (positions[padding] == 0).all()
-    assert (batch.target_inputs[batch.target_segments == PADDING_SEGMENT] == pad).all()
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])

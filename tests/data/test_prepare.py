@@ -20,6 +20,7 @@ from transduce.data.plan import Plan
 from transduce.data.prepare import default_store, prepare
 from transduce.data.store import MANIFEST, Store
 from transduce.errors import ConfigError, DataError
+from transduce.recipe import load_recipe
 
 PAIRS = 400
 
@@ -373,3 +374,12 @@ def test_killed_at_every_stage_it_still_ends_with_the_same_store(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     assert Store(tmp_path / "small.store").manifest["files"] == Store(tmp_path / "whole.store").manifest["files"]
     assert not work.exists()
+
+
+def test_a_recipe_file_is_all_that_is_needed(tmp_path):
+    from transduce.data.phrases import write_phrases
+
+    path = write_phrases(tmp_path, "en", "de", 300, 1)
+    assert prepare(path).path == tmp_path / "recipe.store"
+    with pytest.raises(ConfigError, match="out is missing"):
+        prepare(load_recipe(str(path)))

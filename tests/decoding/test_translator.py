@@ -327,3 +327,9 @@ def test_an_ensemble_needs_one_vocabulary_and_torch(bundle, other, tmp_path):
         Translator([bundle, stranger])
     with pytest.raises(ConfigError, match="2 models are an ensemble"):
         Translator([bundle, other], engine="ctranslate2")
+
+
+def test_a_translation_says_what_it_says(bundle):
+    translation = Translator(bundle, engine="torch", device="cpu").translate("12 hours")
+    assert repr(translation).startswith(f"Translation({translation.text!r}, score=-")
+    assert len(repr(translation)) < 200

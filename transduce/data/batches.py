@@ -1,7 +1,7 @@
 """Pairs of a store as arrays that a model takes: packed into one row, or one sentence a row (§5.1).
 
 Padding and packing are one thing: ids, positions and segments, each (B, T). Attention stays inside a segment; padding
-is the last segment of a row. A target's input is the target shifted right behind one padding id, sentence by sentence.
+is the last segment of a row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Batch:
     source_positions: Ids
     source_segments: Ids
     target: Ids
-    target_inputs: Ids
     target_positions: Ids
     target_segments: Ids
     source_tokens: int  # without padding
@@ -58,10 +57,10 @@ def pack(section: Section, rows: NDArray[np.int64], pads: tuple[int, int], shape
         shapes: (B, S) of the source and (B, T) of the target; the pairs must fit.
     """
     packed = shapes[0][0] == 1
-    source, _, source_positions, source_segments, source_tokens = _lay_out(
+    source, source_positions, source_segments, source_tokens = _lay_out(
         section.source.gather(rows), section.source.lengths(rows), pads[0], shapes[0], packed
     )
-    target, inputs, target_positions, target_segments, target_tokens = _lay_out(
+    target, target_positions, target_segments, target_tokens = _lay_out(
         section.target.gather(rows), section.target.lengths(rows), pads[1], shapes[1], packed
     )
     return Batch(
@@ -69,7 +68,6 @@ def pack(section: Section, rows: NDArray[np.int64], pads: tuple[int, int], shape
         source_positions=source_positions,
         source_segments=source_segments,
         target=target,
-        target_inputs=inputs,
         target_positions=target_positions,
         target_segments=target_segments,
         source_tokens=source_tokens,
@@ -136,19 +134,17 @@ def _fits(lengths: NDArray[np.int64], start: int, space: int, layout: Layout) ->
 
 def _lay_out(
     ids: NDArray[Any], lengths: NDArray[np.int64], pad: int, shape: Shape, packed: bool
-) -> tuple[Ids, Ids, Ids, Ids, int]:
-    """(ids, ids shifted right, positions, segments, tokens) of sentences that stand one after the other in `ids`."""
+) -> tuple[Ids, Ids, Ids, int]:
+    """(ids, positions, segments, tokens) of sentences that stand one after the other in `ids`."""
     if ids.max(initial=0) >= pad:
         raise DataError(f"the token store holds the id {ids.max()}; expected ids below {pad}: it is damaged")
     starts = np.cumsum(lengths) - lengths
     number = np.repeat(np.arange(len(lengths)), lengths)
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-    shifted = np.roll(ids, 1)
-    shifted[starts] = pad
     places = np.arange(len(ids)) if packed else number * shape[1] + positions
     laid = []
-    for values, empty in ((ids, pad), (shifted, pad), (positions, 0), (number if packed else 0, PADDING_SEGMENT)):
+    for values, empty in ((ids, pad), (positions, 0), (number if packed else 0, PADDING_SEGMENT)):
         array = np.full(shape, empty, np.int32)
         array.reshape(-1)[places] = values
         laid.append(array)
-    return laid[0], laid[1], laid[2], laid[3], len(ids)
+    return laid[0], laid[1], laid[2], len(ids)

@@ -9,7 +9,7 @@ number of steps. So a division leads from a step to its shard, and neither start
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,12 +102,6 @@ class Plan:
                 self._split = (step, parts, deal(_lengths(self.section, rows), parts))
             rows = rows[self._split[2] == part]
         return pack(self.section, rows, self._pads, self._packed_shapes(rows, parts))
-
-    def batches(self, step: int = 0, part: int = 0, parts: int = 1) -> Iterator[Batch]:
-        """The batches from a step on, without end."""
-        while True:
-            yield self.batch(step, part, parts)
-            step += 1
 
     def shape(self, parts: int = 1) -> tuple[int, int]:
         """Positions of the packed source and target rows: one shape for the whole run."""

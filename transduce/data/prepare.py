@@ -31,6 +31,7 @@ from transduce.data.workplace import alone_in, clear
 from transduce.data.writer import write_file
 from transduce.disk import sync_folder
 from transduce.errors import ConfigError, DataError
+from transduce.recipe import load_recipe
 
 _ALONE = 20_000  # with fewer pairs, starting processes takes longer than the work
 
@@ -43,9 +44,9 @@ def default_store(recipe: str) -> Path:
 
 
 def prepare(
-    recipe: Recipe,
-    base: Path,
-    out: Path,
+    recipe: Recipe | str | Path,
+    base: Path | None = None,
+    out: Path | None = None,
     *,
     workers: int = 0,
     verify: bool = False,
@@ -56,15 +57,21 @@ def prepare(
     """The store of a recipe, made unless it is there already.
 
     Args:
-        recipe: Its `data` section says which text and how.
-        base: What relative paths start from: the recipe's folder.
-        out: The store's folder.
+        recipe: Its `data` section says which text and how; or the file that it is in.
+        base: What relative paths start from; by default the folder of the recipe's file, or this one.
+        out: The store's folder; by default next to the recipe's file.
         workers: Processes; 0 for as many as there are cores.
         verify: Whether a store that is there already is compared with its checksums, byte by byte.
         replace: Whether a store that is there already, made from other inputs, is made again, or else refused.
         tokenizers: Those to use instead of learning some, by side; the target's alone if it is joint.
         say: Takes a line for each thing done.
     """
+    if not isinstance(recipe, Recipe):
+        base, out = base or Path(recipe).parent, out or default_store(str(recipe))
+        recipe = load_recipe(str(recipe))
+    if out is None:
+        raise ConfigError("out is missing; a recipe without a file has no name: say where to write the store")
+    base = base or Path()
     if not recipe.data.corpora:
         raise ConfigError("data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ...")
     existing = _existing(out, tokenizers, verify, say)

@@ -42,7 +42,7 @@ class Sentence:
         return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translation:
     """A translated text. What is not a sentence, such as blank lines, stands in `text` as it stood in the source."""
 
@@ -51,6 +51,11 @@ class Translation:
     n_best: tuple[tuple[str, float], ...]  # whole texts and scores, best first: of every sentence the nth best
     sentences: tuple[Sentence, ...] = ()
     notices: tuple[str, ...] = ()  # a sentence was too long and has been split, or a translation reached its limit
+
+    def __repr__(self) -> str:
+        """What it says, and what a reader should know; its parts have the rest."""
+        notices = f", notices={list(self.notices)}" if self.notices else ""
+        return f"Translation({self.text!r}, score={self.score:.4f}, {len(self.sentences)} sentences{notices})"
 
     def to_json(self) -> dict[str, Any]:
         """For a line of JSON: everything but what was not asked for, to four digits, which no batch size changes."""
