@@ -145,6 +145,15 @@ CHANGES = {
     "replaced feed-forward": lambda model: wrapped(model, ["feed_forward"], lambda _: nn.Tanh()),
     "own activation": lambda model: [setattr(layer.feed_forward, "activation", torch.sin) for layer in model.decoder],
     "own method": own_method,
+    "own method of a linear layer": lambda model: [
+        setattr(
+            layer.self_attention.w_q, "forward", lambda x, inner=layer.self_attention.w_q.forward: inner(x).flip(-1)
+        )
+        for layer in model.decoder
+    ],
+    "hook on a joined linear layer": lambda model: [
+        layer.self_attention.w_v.register_forward_hook(scaled_output) for layer in model.decoder
+    ],
     "parametrized": lambda model: [
         parametrize.register_parametrization(layer.self_attention.w_k, "weight", Sine()) for layer in model.encoder
     ],

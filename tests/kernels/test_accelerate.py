@@ -39,7 +39,7 @@ def ids(engine):
     return [[one.ids for one in hypotheses] for hypotheses in engine.search(SOURCES, SEARCH)]
 
 
-SOME = ("subclassed attention", "wrapped linear", "own norm", "hook on a layer", "replaced feed-forward")
+SOME = ("subclassed attention", "wrapped linear", "own norm", "hook on a layer", "own activation")
 CASES = {name: (change, {}) for name, change in CHANGES.items()}
 CASES |= {f"{name}, modern": (CHANGES[name], MODERN) for name in SOME}
 
@@ -57,6 +57,19 @@ def test_what_is_changed_counts_in_training_and_the_rest_stays_fused(change, sha
     for name, gradient in gradients.items():
         torch.testing.assert_close(fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
     assert not torch.allclose(expected, losses(untouched)[0], rtol=1e-3)
+
+
+def test_a_method_that_was_wrapped_while_it_was_fused_still_works(shape):
+    """A user may take a method of a part whose class is the fused one, and put another around it."""
+    plain, model = build(**shape), build(**shape)
+    accelerate(model, "cuda")
+    for each in (plain, model):
+        for layer in each.encoder:
+            for part, method in ((layer.self_attention, "attend"), (layer.feed_forward, "forward")):
+                inner = getattr(part, method)
+                setattr(part, method, lambda *given, inner=inner: 0.25 * inner(*given))
+    accelerate(model, "cuda")
+    torch.testing.assert_close(losses(model)[0], losses(plain)[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["as it is", "frozen"])

@@ -1,7 +1,9 @@
 """The standard parts of a model with fused forwards: the same formulas by kernels, on a GPU.
 
 Each class takes the place of the one that it is derived from (`accelerate`). It passes over the
-`forward` of the parts inside it, so it may only stand where these are standard too.
+`forward` of the parts inside it, so it may only stand where these are standard too. It calls its
+base by name, not by `super()`: a method that was taken from it still works once the part has its own
+class back.
 """
 
 from __future__ import annotations
@@ -51,12 +53,12 @@ class FusedAttention(MultiHeadAttention):
         attend = getattr(cache, "attend", None)
         if attend is not None:
             return self.w_o(attend(self, queries_from, rotation))
-        return super().forward(queries_from, keys_from, mask, rotation, cache)
+        return MultiHeadAttention.forward(self, queries_from, keys_from, mask, rotation, cache)
 
     def queries(self, queries_from: Tensor, rotation: Rotation | None) -> Tensor:
         """Project by one product with its rotation."""
         if not runs_on(queries_from):
-            return super().queries(queries_from, rotation)
+            return MultiHeadAttention.queries(self, queries_from, rotation)
         turning = _flat(rotation, queries_from)
         return self.heads(*project(queries_from, self.w_q, rotation=turning, turned=1))
 
@@ -65,7 +67,7 @@ class FusedAttention(MultiHeadAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project by one product, or by two where keys come from elsewhere."""
         if not runs_on(queries_from):
-            return super().queries_keys_values(queries_from, keys_from, rotation)
+            return MultiHeadAttention.queries_keys_values(self, queries_from, keys_from, rotation)
         turning = _flat(rotation, keys_from)
         if queries_from is keys_from:
             parts = project(queries_from, self.w_q, self.w_k, self.w_v, rotation=turning, turned=2)
@@ -79,12 +81,12 @@ class FusedAttention(MultiHeadAttention):
         """Attend in tiles where that is possible."""
         if runs_on(q) and takes(self, mask, q.size(2)):
             return varlen_attention(q, k, v, mask)
-        return super().attend(q, k, v, mask)
+        return MultiHeadAttention.attend(self, q, k, v, mask)
 
     def join(self, heads: Tensor) -> Tensor:
         """Join the heads by one product."""
         if not runs_on(heads):
-            return super().join(heads)
+            return MultiHeadAttention.join(self, heads)
         return project(heads.transpose(1, 2).flatten(2), self.w_o)[0]
 
 
@@ -140,7 +142,7 @@ class FusedResidual(Residual):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
         if not runs_on(x):
-            return super().forward(x, sublayer)
+            return Residual.forward(self, x, sublayer)
         p_drop = self.dropout.p if self.training else 0.0
         handed = self.takes.take(x)
         if self.norm_order == "post":
@@ -192,7 +194,7 @@ class FusedFeedForward(FeedForward):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
         if not runs_on(x) or (self.training and self.dropout.p > 0):
-            return super().forward(x)
+            return FeedForward.forward(self, x)
         outer = (self.w_2.weight, self.w_2.bias)
         if self.w_gate is not None:
             inner = (self.w_1.weight, self.w_1.bias, self.w_gate.weight, self.w_gate.bias)
@@ -211,7 +213,7 @@ class FusedTransformer(Transformer):
     def embed(self, tokens: Tokens, embedding: Embedding, positions: Positions) -> Tensor:
         """(B, T) -> (B, T, d_model)."""
         if not runs_on(tokens.ids) or positions.kind == "learned":
-            return super().embed(tokens, embedding, positions)
+            return Transformer.embed(self, tokens, embedding, positions)
         p_drop = self.dropout.p if self.training else 0.0
         seed, added = new_seed(tokens.ids.device, p_drop), positions.kind == "sinusoidal"
         places = tokens.positions, seed, embedding.scale, p_drop, added

@@ -68,7 +68,7 @@ class PackedAttention(MultiHeadAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project once, where all come from one place."""
         if queries_from is not keys_from:
-            return super().queries_keys_values(queries_from, keys_from, rotation)
+            return MultiHeadAttention.queries_keys_values(self, queries_from, keys_from, rotation)
         sizes = [self.h * self.d_k, self.h * self.d_k, self.h * self.d_v]
         q, k, v = map(self.heads, self.packed(queries_from).split(sizes, dim=-1))
         return rotate(q, rotation), rotate(k, rotation), v
@@ -82,7 +82,7 @@ class PackedTransformer(Transformer):
 
     def logits(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, V)."""
-        return self.packed(x) if self.output is None else super().logits(x)
+        return self.packed(x) if self.output is None else Transformer.logits(self, x)
 
 
 def pack(model: nn.Module, leave: Collection[str] = ()) -> None:

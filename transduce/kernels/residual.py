@@ -142,7 +142,6 @@ class AddNorm(torch.autograd.Function):
         ctx.save_for_backward(total, weight, seed, statistics)
         ctx.p_drop, ctx.post, ctx.adds, ctx.rms = p_drop, post, output is not None, bias is None
         ctx.set_materialize_grads(False)
-        # No views: a view of y, kept by whoever has y, would keep y for ever.
         return (y, y.detach()) if post else (total if keep else x.detach(), y)
 
     @staticmethod

@@ -164,7 +164,7 @@ def update(learner: nn.Module, optimisers: list[Optimizer], norm: Tensor, clip_n
 def seed_dropout(seed: int, step: int, rank: int, device: torch.device) -> None:
     """Seed the generator that a step draws from.
 
-    `torch.manual_seed` would keep a stack trace of every call, for each kind of device that the machine has not.
+    `torch.manual_seed` would take a stack trace for each kind of device that the machine has not.
     """
     number = dropout_seed(seed, step, rank)
     if device.type == "cuda":

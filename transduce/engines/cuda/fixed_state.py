@@ -53,12 +53,13 @@ class FixedState:
         ]
         memories = [MemoryCache(self, index) for index in range(len(model.decoder))]
         self.layers = [LayerCache(*pair) for pair in zip(self.targets, memories, strict=True)]  # type: ignore[arg-type]
-        self.refresh()
 
     def refresh(self) -> None:
         """Take the model's weights as they are now: it may have learned since the last search."""
-        for joined in (self.joined, *(target.joined for target in self.targets)):
-            joined.refresh()
+        copies = [
+            pair for joined in (self.joined, *(target.joined for target in self.targets)) for pair in joined.pairs
+        ]
+        torch._foreach_copy_([copy for copy, _ in copies], [weight for _, weight in copies])  # few launches for all
 
     def read(self, places: Tensor, ids: Tensor, lengths: Tensor) -> None:
         """Put the memory of sources, ids (n, S) padded from their lengths (n,) on, into places (n,)."""
@@ -92,15 +93,12 @@ class Joined:
     """Several projections of one input as one product, with copies of their weights."""
 
     def __init__(self, *parts: nn.Linear) -> None:
-        self.parts = parts
+        sizes = [part.out_features for part in parts]
         self.weight = torch.cat([part.weight for part in parts])
+        self.pairs = list(zip(self.weight.split(sizes), (part.weight for part in parts), strict=True))
         self.bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-
-    def refresh(self) -> None:
-        """Copy the weights again."""
-        torch.cat([part.weight for part in self.parts], out=self.weight)
         if self.bias is not None:
-            torch.cat([part.bias for part in self.parts], out=self.bias)
+            self.pairs += zip(self.bias.split(sizes), (part.bias for part in parts), strict=True)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Their outputs side by side."""
