@@ -178,7 +178,7 @@ def test_the_report_says_what_is_fused_and_what_is_not_and_why():
     model.decoder[1].register_forward_hook(lambda *_: None)
     said = str(accelerate(model, "cuda"))
     assert said.startswith("fused: embedding x 1, attention x 2, residual x 10, feed-forward x 4; ")
-    assert "encoder.0.self_attention and 3 more (w_q: a LoRA)" in said
+    assert "encoder.0.self_attention and 3 more (w_q: its class is LoRA)" in said
     assert str(accelerate(model, "cpu")).startswith("fused: dropout x ")
 
 

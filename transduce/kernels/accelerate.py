@@ -118,7 +118,7 @@ def deviation(model: nn.Module) -> str | None:
     for name, module in model.named_modules():
         if reason := oddity(module) or why_not(module):
             return f"{name or 'the model'}: {reason}"
-    return None if standard_type(model) is Transformer else f"a {type(model).__name__}"
+    return None if standard_type(model) is Transformer else f"its class is {type(model).__name__}"
 
 
 class Snapshot:
@@ -155,7 +155,7 @@ class Snapshot:
 def oddity(module: nn.Module) -> str | None:
     """Say what is not standard about a module, parts aside."""
     if standard_type(module) not in STANDARD:
-        return f"a {type(module).__name__}"
+        return f"its class is {type(module).__name__}"
     if any(getattr(module, hooks) for hooks in _HOOKS):
         return "hooks"
     return _own_method(module)
