@@ -191,10 +191,10 @@ def test_graphs_are_dropped_where_a_model_changes(caplog):
         change()
         engine._accelerate()
         assert bool(engine._graphs) == kept
-    assert "a Tanh" in engine._deviation
+    assert "Tanh" in engine._deviation
     assert [record.message.partition(")")[0] for record in caplog.records] == [
         "no standard model (decoder.0: hooks",
-        "no standard model (encoder.0.feed_forward: a Tanh",
+        "no standard model (encoder.0.feed_forward: its class is Tanh",
     ]
 
 
