@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from transduce.config import TokenizerConfig
-from transduce.data.plan import Plan
+from transduce.data.sampler import Sampler
 from transduce.data.store import FORMAT, SECTIONS, Store
 from transduce.data.tokenizer import Tokenizer
 from transduce.data.writer import RaggedWriter, write_file, write_manifest
@@ -46,10 +46,13 @@ def make_store(folder: Path, pairs: int) -> None:
                     writer.extend(ids, lengths)
             files |= writer.entries
             longest = max(longest, int(lengths.max()))
-    sections = {section: {"corpora": {}, "variants": 1, "longest": 0} for section in ("validation", "test")} | {
-        "train": {"corpora": {"made up": {"pairs": pairs}}, "variants": 1, "longest": longest}
-    }
-    write_manifest(folder, {"format": FORMAT, "fingerprint": "", "joint": True, "sections": sections, "files": files})
+    sections = {
+        section: {"corpora": {}, "variants": 1, "longest": 0} for section in ("validation", "test")
+    } | {"train": {"corpora": {"made up": {"pairs": pairs}}, "variants": 1, "longest": longest}}
+    write_manifest(
+        folder,
+        {"format": FORMAT, "fingerprint": "", "joint": True, "sections": sections, "files": files},
+    )
 
 
 def private_mib() -> float:
@@ -62,14 +65,18 @@ def measure(path: Path) -> dict[str, Any]:
     """Starting and reading, in a process of its own."""
     before = private_mib()
     started = time.perf_counter()
-    plan = Plan(Store(path), tokens_per_step=TOKENS, seed=1)
+    plan = Sampler(Store(path), tokens_per_step=TOKENS, seed=1)
     opened = time.perf_counter() - started
     started = time.perf_counter()
     plan.batch(123_456_789)
     reached = time.perf_counter() - started
-    result: dict[str, Any] = {"pairs": plan.section.pairs, "open_ms": opened * 1e3, "far_step_ms": reached * 1e3}
+    result: dict[str, Any] = {
+        "pairs": plan.section.pairs,
+        "open_ms": opened * 1e3,
+        "far_step_ms": reached * 1e3,
+    }
     for layout in ("packed", "padded"):
-        plan = Plan(Store(path), tokens_per_step=TOKENS, seed=1, layout=layout)  # type: ignore[arg-type]
+        plan = Sampler(Store(path), tokens_per_step=TOKENS, seed=1, layout=layout)  # type: ignore[arg-type]
         tokens, used, shapes = 0, [], set()
         started = time.process_time()
         for step in range(150):
@@ -77,7 +84,9 @@ def measure(path: Path) -> dict[str, Any]:
             tokens += batch.source_tokens + batch.target_tokens
             used.append(batch.efficiency)
             shapes.add((batch.source.shape, batch.target.shape))
-        result[f"{layout}_million_tokens_per_second"] = tokens / (time.process_time() - started) / 1e6
+        result[f"{layout}_million_tokens_per_second"] = (
+            tokens / (time.process_time() - started) / 1e6
+        )
         result[f"{layout}_used"] = float(np.mean(used))
         result[f"{layout}_shapes"] = len(shapes)
     result["private_mib"] = private_mib() - before
@@ -86,7 +95,9 @@ def measure(path: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and write bench/results/batches.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--largest", type=int, default=10_000_000)
     parser.add_argument("--measure", type=Path, help="one store (how the others are started)")
     arguments = parser.parse_args()
@@ -98,8 +109,16 @@ def main() -> None:
         if pairs <= arguments.largest:
             with tempfile.TemporaryDirectory() as name:
                 make_store(Path(name) / "x.store", pairs)
-                command = [sys.executable, "-m", "bench.batches", "--measure", str(Path(name) / "x.store")]
-                results.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+                command = [
+                    sys.executable,
+                    "-m",
+                    "bench.batches",
+                    "--measure",
+                    str(Path(name) / "x.store"),
+                ]
+                results.append(
+                    json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+                )
     for name in results[0]:
         print(f"{name:36}" + "".join(f"{result[name]:>16,.3f}" for result in results))
     RESULTS.mkdir(exist_ok=True)

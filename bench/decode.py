@@ -20,8 +20,8 @@ from bench.profiling import kernels_of
 from transduce.config import ModelConfig, SearchConfig
 from transduce.engines.torch import TorchEngine
 from transduce.model import Transformer
+from transduce.monitoring.hardware import hardware
 from transduce.presets import preset
-from transduce.training.hardware import hardware
 
 READ, WRITTEN = 28, 30
 RESULTS = Path(__file__).parent / "results"
@@ -48,14 +48,28 @@ def main() -> None:
     torch.manual_seed(1)
     model = Transformer(config).to(device, dtype).eval().requires_grad_(False)
     engine, generate = TorchEngine(model, device=device, frozen=True), marian(config, device, dtype)
-    weights = [each for name, each in model.named_parameters() if name.startswith(("decoder", "target_embedding"))]
+    weights = [
+        each
+        for name, each in model.named_parameters()
+        if name.startswith(("decoder", "target_embedding"))
+    ]
     read = least(lambda: [weight.sum() for weight in weights], options.rounds)
-    print(f"{options.preset}, {options.precision}, {device.type}: reading the decoder's weights {read * 1e3:.1f} ms")
+    print(
+        f"{options.preset}, {options.precision}, {device.type}: reading the decoder's weights {read * 1e3:.1f} ms"
+    )
     rows: list[dict[str, float]] = []
-    result = {"preset": options.preset, "precision": options.precision, "device": hardware(), "tokens_per_second": rows}
-    options.json.write_text(json.dumps(result, indent=1))  # now and after each row: nothing measured is lost
+    result = {
+        "preset": options.preset,
+        "precision": options.precision,
+        "device": hardware(),
+        "tokens_per_second": rows,
+    }
+    # Now and after each row: nothing measured is lost.
+    options.json.write_text(json.dumps(result, indent=1))
     for batch in options.batches:
-        sources = [[*row, 0] for row in torch.randint(2, config.vocab_size - 1, (batch, READ - 1)).tolist()]
+        sources = [
+            [*row, 0] for row in torch.randint(2, config.vocab_size - 1, (batch, READ - 1)).tolist()
+        ]
         for beam in options.beams:
             search = SearchConfig(beam_size=beam, min_length=WRITTEN, max_length=WRITTEN)
             contenders = {
@@ -68,7 +82,9 @@ def main() -> None:
             for _ in range(options.rounds):
                 for name, contender in contenders.items():
                     times[name] = min(times[name], least(contender, 1))
-            rates = " ".join(f"{name} {batch * WRITTEN / each:>9,.0f} tokens/s" for name, each in times.items())
+            rates = " ".join(
+                f"{name} {batch * WRITTEN / each:>9,.0f} tokens/s" for name, each in times.items()
+            )
             ratio, step = times["generate"] / times["transduce"], times["transduce"] / WRITTEN * 1e3
             print(f"batch {batch:>3} beam {beam}: {rates}  ratio {ratio:.2f}  {step:.2f} ms a step")
             rows.append(
@@ -88,7 +104,9 @@ def profile(search: Callable[[], object], device: torch.device) -> None:
         search()
     kernels = kernels_of(search, device)
     count = sum(count for _, count, _ in kernels)
-    print(f"{sum(each for each, _, _ in kernels):9.2f} ms in {count:,} kernels, {count / WRITTEN:.0f} a token")
+    print(
+        f"{sum(each for each, _, _ in kernels):9.2f} ms in {count:,} kernels, {count / WRITTEN:.0f} a token"
+    )
     for milliseconds, count, name in kernels[:16]:
         print(f"{milliseconds:9.2f} ms {count:6} x {name[:100]}")
 
@@ -105,7 +123,9 @@ def least(function: Callable[[], object], rounds: int) -> float:
     return min(times)
 
 
-def marian(c: ModelConfig, device: torch.device, dtype: torch.dtype) -> Callable[[list[list[int]], int], object]:
+def marian(
+    c: ModelConfig, device: torch.device, dtype: torch.dtype
+) -> Callable[[list[list[int]], int], object]:
     """Hugging Face's model of that shape, as a function of sources and beam."""
     from transformers import MarianConfig, MarianMTModel
 

@@ -21,10 +21,10 @@ import numpy as np
 import sentencepiece
 
 from transduce.config import Recipe
-from transduce.data.corpus import read_pairs
-from transduce.data.parallel import available_cores
 from transduce.data.prepare import prepare
+from transduce.data.readers.corpus import read_pairs
 from transduce.data.tokenizer import Tokenizer
+from transduce.data.workers import available_cores
 from transduce.recipe import load_recipe
 
 RESULTS = Path(__file__).parent / "results"
@@ -71,20 +71,38 @@ def measure(recipe: Recipe, base: Path, sample: int, workers: int) -> dict[str, 
             base,
             folder / "bench.store",
             workers=workers,
-            say=lambda line: stages.append(f"{line} ({processor_seconds():.0f} s of the processors so far)"),
+            say=lambda line: stages.append(
+                f"{line} ({processor_seconds():.0f} s of the processors so far)"
+            ),
         )
         seconds, spent = time.perf_counter() - started, processor_seconds() - spent
-        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        peak = max(
+            resource.getrusage(who).ru_maxrss
+            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
         started = time.perf_counter()
         prepare(recipe, base, folder / "bench.store", workers=workers)
         again = time.perf_counter() - started
-        read = sum(about["read"] for about in store.manifest["sections"]["train"]["corpora"].values())
-        kept, tokens = store.train.pairs, int(store.train.source.offsets[-1] + store.train.target.offsets[-1])
+        read = sum(
+            about["read"] for about in store.manifest["sections"]["train"]["corpora"].values()
+        )
+        kept, tokens = (
+            store.train.pairs,
+            int(store.train.source.offsets[-1] + store.train.target.offsets[-1]),
+        )
         data = recipe.data
-        pairs = (p for c in data.corpora for p in read_pairs(c, data.source_language, data.target_language, base))
+        pairs = (
+            p
+            for c in data.corpora
+            for p in read_pairs(c, data.source_language, data.target_language, base)
+        )
         some = list(itertools.islice(pairs, 0, sample * (read // sample or 1), read // sample or 1))
         slow = processor_seconds()
-        line_by_line(store.target_tokenizer, ([pair.source for pair in some], [pair.target for pair in some]), folder)
+        line_by_line(
+            store.target_tokenizer,
+            ([pair.source for pair in some], [pair.target for pair in some]),
+            folder,
+        )
         slow = (processor_seconds() - slow) * read / len(some)
     return {
         "pairs": read,
@@ -102,7 +120,9 @@ def measure(recipe: Recipe, base: Path, sample: int, workers: int) -> dict[str, 
 
 def main() -> None:
     """Measure, print, and write bench/results/prepare.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe")
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--sample", type=int, default=50_000, help="pairs for the line-by-line way")

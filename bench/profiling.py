@@ -17,7 +17,11 @@ def kernels_of(run: Callable[[], object], device: torch.device) -> list[Kernel]:
         if cuda:
             torch.cuda.synchronize()
     kernels = [
-        ((event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3, event.count, event.key)
+        (
+            (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3,
+            event.count,
+            event.key,
+        )
         for event in record.key_averages()
     ]
     return sorted(kernels, reverse=True)

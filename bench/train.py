@@ -26,15 +26,15 @@ from torch import nn
 from bench.profiling import kernels_of
 from transduce.config import Recipe
 from transduce.describe import count_flops
-from transduce.disk import whole_file
 from transduce.kernels.accelerate import accelerate
 from transduce.kernels.tiles import tiled
 from transduce.model import Tokens, Transformer
+from transduce.monitoring.hardware import hardware
 from transduce.presets import preset
-from transduce.training.graph import GraphedStep
-from transduce.training.hardware import hardware
-from transduce.training.optimiser import build_optimisers
-from transduce.training.parallel import World
+from transduce.storage.disk import whole_file
+from transduce.training.cuda_graph import GraphedStep
+from transduce.training.distributed import World
+from transduce.training.optimizer import build_optimisers
 from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, train_step
 
@@ -57,7 +57,9 @@ STEPS = 8  # different ones, over and over
 POOL = 64  # of so many, sorted by length: as many as a plan sorts together
 
 
-def random_steps(tokens: int, vocab_size: int, mean: float = 28.0, spread: float = 0.6) -> list[list[Pair]]:
+def random_steps(
+    tokens: int, vocab_size: int, mean: float = 28.0, spread: float = 0.6
+) -> list[list[Pair]]:
     """Steps of about so many tokens a side, each of pairs of similar lengths; without a spread sources have one."""
     rng = np.random.default_rng(1)
     pairs: list[Pair] = []
@@ -78,7 +80,9 @@ def random_steps(tokens: int, vocab_size: int, mean: float = 28.0, spread: float
 def padded(pairs: list[Pair], pad: int) -> tuple[Tokens, Tokens]:
     """One sentence a row, both sides of one length that is a multiple of 8."""
     width = -(-max(len(sentence) for pair in pairs for sentence in pair) // 8) * 8
-    source, target = (Tokens.packed([[side] for side in sides], pad, width) for sides in zip(*pairs, strict=True))
+    source, target = (
+        Tokens.packed([[side] for side in sides], pad, width) for sides in zip(*pairs, strict=True)
+    )
     return source, target
 
 
@@ -87,7 +91,13 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
     pad, cuda = recipe.model.pad, device.type == "cuda"
     counts = [sum(len(target) for _, target in pairs) for pairs in steps]
     if cuda:
-        width = -(-max(sum(map(len, side)) for pairs in steps for side in zip(*pairs, strict=True)) // 128) * 128
+        width = (
+            -(
+                -max(sum(map(len, side)) for pairs in steps for side in zip(*pairs, strict=True))
+                // 128
+            )
+            * 128
+        )
         inputs = [
             tuple(
                 side.to(device)
@@ -106,7 +116,11 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
     alone = World(0, 1, device)
 
     def step(i: int) -> object:
-        batch, count, rate = [inputs[i % len(inputs)]], counts[i % len(inputs)], learning_rate(recipe, i + 1)
+        batch, count, rate = (
+            [inputs[i % len(inputs)]],
+            counts[i % len(inputs)],
+            learning_rate(recipe, i + 1),
+        )
         if cuda:
             return graphed(batch, count, i + 1, rate)  # type: ignore[arg-type]
         return train_step(learner, optimisers, batch, count, recipe.training, i + 1, rate, alone)  # type: ignore[arg-type]
@@ -123,13 +137,23 @@ class TorchTransformer(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.d_model, padding_idx=config.pad)
         self.positions = nn.Parameter(torch.zeros(512, config.d_model), requires_grad=False)
         self.transformer = nn.Transformer(
-            config.d_model, config.h, config.N, config.N, config.d_ff, config.p_drop, batch_first=True
+            config.d_model,
+            config.h,
+            config.N,
+            config.N,
+            config.d_ff,
+            config.p_drop,
+            batch_first=True,
         )
 
     def forward(self, source: torch.Tensor, target: torch.Tensor, pad: int) -> torch.Tensor:
         scale = self.embedding.embedding_dim**0.5
-        causal = nn.Transformer.generate_square_subsequent_mask(target.size(1), device=target.device).isinf()
-        x, y = (self.embedding(ids) * scale + self.positions[: ids.size(1)] for ids in (source, target))
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            target.size(1), device=target.device
+        ).isinf()
+        x, y = (
+            self.embedding(ids) * scale + self.positions[: ids.size(1)] for ids in (source, target)
+        )
         hidden = self.transformer(
             x, y, tgt_mask=causal, tgt_is_causal=True, src_key_padding_mask=source == pad,
             tgt_key_padding_mask=target == pad, memory_key_padding_mask=source == pad,
@@ -155,20 +179,28 @@ def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.devic
         )  # fmt: skip
     model = model.to(device).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
-    inputs = [tuple(side.ids.long().to(device) for side in padded(pairs, config.pad)) for pairs in steps]
+    inputs = [
+        tuple(side.ids.long().to(device) for side in padded(pairs, config.pad)) for pairs in steps
+    ]
     counts = [sum(len(target) for _, target in pairs) for pairs in steps]
 
     def logits(source: torch.Tensor, shifted: torch.Tensor) -> torch.Tensor:
         if isinstance(model, TorchTransformer):
             return model(source, shifted, config.pad)  # type: ignore[no-any-return]
-        return model(input_ids=source, attention_mask=source != config.pad, decoder_input_ids=shifted).logits  # type: ignore[no-any-return]
+        return model(
+            input_ids=source, attention_mask=source != config.pad, decoder_input_ids=shifted
+        ).logits  # type: ignore[no-any-return]
 
     def step(i: int) -> None:
         source, target = inputs[i % STEPS]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             scores = logits(source, F.pad(target[:, :-1], (1, 0), value=config.pad))
             loss = F.cross_entropy(
-                scores.flatten(0, 1), target.flatten(), ignore_index=config.pad, label_smoothing=0.1, reduction="sum"
+                scores.flatten(0, 1),
+                target.flatten(),
+                ignore_index=config.pad,
+                label_smoothing=0.1,
+                reduction="sum",
             )
         (loss / counts[i % STEPS]).backward()
         optimiser.step()
@@ -187,7 +219,10 @@ class Measured(NamedTuple):
 
 
 def measure(
-    contenders: Mapping[str, Callable[[], Step]], rounds: int, device: torch.device, steps: int = STEPS
+    contenders: Mapping[str, Callable[[], Step]],
+    rounds: int,
+    device: torch.device,
+    steps: int = STEPS,
 ) -> dict[str, Measured]:
     """Make each contender and let it warm up; then they take turns, so that a noisy machine is alike to all."""
 
@@ -205,8 +240,13 @@ def measure(
         step = make()
         warm = seconds_of(step) + seconds_of(step)
         ready[name] = Measured(step, warm, (memory(device) - before) / 2**30, 0.0)
-    times = [{name: seconds_of(each.step) / steps for name, each in ready.items()} for _ in range(rounds)]
-    return {name: each._replace(step_s=statistics.median(time[name] for time in times)) for name, each in ready.items()}
+    times = [
+        {name: seconds_of(each.step) / steps for name, each in ready.items()} for _ in range(rounds)
+    ]
+    return {
+        name: each._replace(step_s=statistics.median(time[name] for time in times))
+        for name, each in ready.items()
+    }
 
 
 def memory(device: torch.device, *, since_now: bool = False) -> int:
@@ -226,7 +266,10 @@ def profile(step: Step, device: torch.device) -> dict[str, float]:
     kernels = kernels_of(lambda: [step(i) for i in range(STEPS)], device)
     parts: dict[str, float] = {}
     for total, count, name in kernels:
-        part = next((part for part, names in PARTS.items() if any(each in name.lower() for each in names)), "rest")
+        part = next(
+            (part for part, names in PARTS.items() if any(each in name.lower() for each in names)),
+            "rest",
+        )
         parts[part] = parts.get(part, 0.0) + total / STEPS
         if total > 0.01 * sum(each for each, _, _ in kernels):
             print(f"{total / STEPS:9.3f} ms {count / STEPS:7.1f} x {part:<14} {name[:90]}")
@@ -236,7 +279,10 @@ def profile(step: Step, device: torch.device) -> dict[str, float]:
 def growth(recipe: Recipe, device: torch.device, rounds: int) -> list[dict[str, float | str]]:
     """Ours alone, as sentences grow to 8,192 tokens and as the model grows."""
     rows: list[dict[str, float | str]] = []
-    lengths = [(recipe, f"sentences of {length:,} tokens", float(length), 0.0) for length in (32, 128, 512, 2048, 8192)]
+    lengths = [
+        (recipe, f"sentences of {length:,} tokens", float(length), 0.0)
+        for length in (32, 128, 512, 2048, 8192)
+    ]
     names = ("tiny", "base", "big") if device.type == "cuda" else ("table3-C-N2", "base")
     models = [(replace(preset(name), training=recipe.training), name, 28.0, 0.6) for name in names]
     for each, name, length, spread in [*lengths, *models]:
@@ -252,18 +298,25 @@ def growth(recipe: Recipe, device: torch.device, rounds: int) -> list[dict[str, 
 def main() -> None:
     """Measure, print a table and write JSON."""
     cuda = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--preset", default="base" if cuda else "tiny")
     parser.add_argument("--vocab-size", type=int, default=0 if cuda else 1000)
-    parser.add_argument("--tokens", type=int, default=0 if cuda else 1500, help="a step, on each side")
+    parser.add_argument(
+        "--tokens", type=int, default=0 if cuda else 1500, help="a step, on each side"
+    )
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
     parser.add_argument("--alone", action="store_true", help="without the peers")
-    parser.add_argument("--growth", action="store_true", help="with the length of sentences, and with the model")
+    parser.add_argument(
+        "--growth", action="store_true", help="with the length of sentences, and with the model"
+    )
     parser.add_argument("--json", type=Path, default=RESULTS / "train.json")
     arguments = parser.parse_args()
     arguments.json.parent.mkdir(exist_ok=True)
-    with whole_file(arguments.json) as file:  # a place that cannot be written is better known before the work
+    # A place that cannot be written is better known before the work.
+    with whole_file(arguments.json) as file:
         file.write(json.dumps(results(arguments), indent=1).encode())
 
 
@@ -275,7 +328,9 @@ def results(arguments: argparse.Namespace) -> dict[str, object]:
     recipe = replace(
         recipe,
         model=replace(recipe.model, vocab_size=arguments.vocab_size or recipe.model.vocab_size),
-        training=replace(recipe.training, tokens_per_step=arguments.tokens or recipe.training.tokens_per_step),
+        training=replace(
+            recipe.training, tokens_per_step=arguments.tokens or recipe.training.tokens_per_step
+        ),
     )
     tokens = recipe.training.tokens_per_step
     print(

@@ -11,8 +11,8 @@ import digits
 import torch
 
 import transduce
-from transduce.bundle import load_bundle
 from transduce.engines.torch import load_model
+from transduce.storage.bundle import load_bundle
 
 
 def heat_map(rows: list[str], columns: list[str], weights: torch.Tensor) -> str:

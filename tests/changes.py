@@ -131,23 +131,35 @@ def own_method(model):
 
 
 CHANGES = {
-    "subclassed attention": lambda model: [as_type(part, Gated) for part in each(model, MultiHeadAttention)],
-    "own attend": lambda model: [as_type(part, Blurred) for part in each(model, MultiHeadAttention)],
-    "wrapped linear": lambda model: wrapped(model, ["self_attention.w_q", "self_attention.w_v"], LoRA),
+    "subclassed attention": lambda model: [
+        as_type(part, Gated) for part in each(model, MultiHeadAttention)
+    ],
+    "own attend": lambda model: [
+        as_type(part, Blurred) for part in each(model, MultiHeadAttention)
+    ],
+    "wrapped linear": lambda model: wrapped(
+        model, ["self_attention.w_q", "self_attention.w_v"], LoRA
+    ),
     "wrapped linear of the decoder": lambda model: wrapped(model, ["feed_forward.w_2"], LoRA),
     "wrapped output": lambda model: setattr(model, "output", LoRA(model.output)),
-    "subclassed linear": lambda model: [as_type(part.w_o, Swapped) for part in each(model, MultiHeadAttention)],
+    "subclassed linear": lambda model: [
+        as_type(part.w_o, Swapped) for part in each(model, MultiHeadAttention)
+    ],
     "own norm": lambda model: wrapped(model, ["feed_forward_residual.norm"], Halved),
     "own positions": lambda model: [
         as_type(part, Backwards) for part in (model.source_positions, model.target_positions)
     ],
     "own residual": lambda model: [as_type(part, FirstHalf) for part in each(model, Residual)],
     "replaced feed-forward": lambda model: wrapped(model, ["feed_forward"], lambda _: nn.Tanh()),
-    "own activation": lambda model: [setattr(layer.feed_forward, "activation", torch.sin) for layer in model.decoder],
+    "own activation": lambda model: [
+        setattr(layer.feed_forward, "activation", torch.sin) for layer in model.decoder
+    ],
     "own method": own_method,
     "own method of a linear layer": lambda model: [
         setattr(
-            layer.self_attention.w_q, "forward", lambda x, inner=layer.self_attention.w_q.forward: inner(x).flip(-1)
+            layer.self_attention.w_q,
+            "forward",
+            lambda x, inner=layer.self_attention.w_q.forward: inner(x).flip(-1),
         )
         for layer in model.decoder
     ],
@@ -155,7 +167,8 @@ CHANGES = {
         layer.self_attention.w_v.register_forward_hook(scaled_output) for layer in model.decoder
     ],
     "parametrized": lambda model: [
-        parametrize.register_parametrization(layer.self_attention.w_k, "weight", Sine()) for layer in model.encoder
+        parametrize.register_parametrization(layer.self_attention.w_k, "weight", Sine())
+        for layer in model.encoder
     ],
     "hook on attention": lambda model: [
         layer.self_attention.register_forward_hook(scaled_output) for layer in model.decoder
@@ -164,12 +177,18 @@ CHANGES = {
         layer.cross_attention.w_q.register_forward_hook(scaled_output) for layer in model.decoder
     ],
     "hook on a norm": lambda model: [
-        layer.feed_forward_residual.norm.register_forward_hook(scaled_output) for layer in model.encoder
+        layer.feed_forward_residual.norm.register_forward_hook(scaled_output)
+        for layer in model.encoder
     ],
-    "hook on a layer": lambda model: [layer.register_forward_hook(scaled_output) for layer in model.encoder],
-    "hook on an embedding": lambda model: model.target_embedding.register_forward_hook(scaled_output),
+    "hook on a layer": lambda model: [
+        layer.register_forward_hook(scaled_output) for layer in model.encoder
+    ],
+    "hook on an embedding": lambda model: model.target_embedding.register_forward_hook(
+        scaled_output
+    ),
     "hook before feed-forward": lambda model: [
-        layer.feed_forward.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0.25,)) for layer in model.decoder
+        layer.feed_forward.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0.25,))
+        for layer in model.decoder
     ],
 }
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: kernels are tested on the CPU too
+    # Before anything imports Triton: kernels are tested on the CPU too.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.hookimpl(tryfirst=True)

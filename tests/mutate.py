@@ -1,7 +1,7 @@
-"""Does the suite see what it should? Plant the faults of `faults.diff`, one at a time, in a copy of the package.
+"""Plant the faults of `tests/faults/`, one at a time, in a copy of the package, and run the test of each.
 
-Each must make its test fail; a survivor is a hole in the suite. `python tests/mutate.py cache` plants only the faults
-that have "cache" in their name.
+Every fault must make its test fail; one that survives shows a hole in the suite. `python tests/mutate.py cache` plants
+only the faults that have "cache" in their name.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import multiprocessing
+import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -39,21 +40,41 @@ class Fault:
     new: str
 
     def planted(self, source: str) -> str:
-        """The file's text with the fault; `old` must stand in it exactly once, so that the table cannot rot."""
-        if source.count(self.old) != 1:
-            raise SystemExit(f"faults.diff, {self.name}: found {source.count(self.old)} times in {self.file}, not once")
-        return source.replace(self.old, self.new)
+        """The file's text with the fault. `old` must be in it exactly once; line breaks do not count."""
+        found = list(_ignoring_line_breaks(self.old).finditer(source))
+        if len(found) != 1:
+            message = f"{self.name}: found {len(found)} times in {self.file}, expected once"
+            raise SystemExit(f"tests/faults: {message}; quote the code as it is now")
+        return source[: found[0].start()] + self.new + source[found[0].end() :]
 
 
-def read_faults(text: str) -> list[Fault]:
+def _ignoring_line_breaks(quoted: str) -> re.Pattern[str]:
+    """Match a quoted piece of code, however a formatter breaks its lines."""
+    indent, pieces = re.match(r"\s*", quoted)[0], re.findall(r"\w+|[^\w\s]", quoted)
+    pattern = "".join(
+        (r"\s*,?\s*" if piece in ")]}" else r"\s*" if index else "") + re.escape(piece)
+        for index, piece in enumerate(pieces)
+    )
+    return re.compile(indent + pattern)
+
+
+def read_faults() -> list[Fault]:
+    """All faults of `tests/faults/`, which has one file per room."""
+    files = sorted((ROOT / "tests/faults").glob("*.diff"))
+    return [fault for file in files for fault in parse_faults(file.read_text("utf-8"))]
+
+
+def parse_faults(text: str) -> list[Fault]:
     """Lines `--- file`, `@@ name @@ test`, then the old text after `-` and the new text after `+`."""
     faults = []
-    for part in text.split("\n--- ")[1:]:
+    for part in f"\n{text}".split("\n--- ")[1:]:
         file, *entries = part.split("\n@@ ")
         for entry in entries:
             title, *lines = entry.splitlines()
             name, _, test = title.partition(" @@ ")
-            old, new = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+            old, new = (
+                "\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+"
+            )
             faults.append(Fault(name, f"transduce/{file.strip()}", f"tests/{test}", old, new))
     return faults
 
@@ -71,12 +92,18 @@ class FirstFailure:
 def run_test(answer: Connection, test: str, fault: Fault | None) -> None:
     """Run a test on a copy of the package with this fault; answer with the first that fails, or nothing if all pass."""
     seen, output = FirstFailure(), io.StringIO()
-    with TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(output):
+    with (
+        TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(output),
+    ):
         for name in ("transduce", "tests"):
             copytree(ROOT / name, name, ignore=ignore_patterns("__pycache__"))
         copy(ROOT / "pyproject.toml", ".")
         if fault is not None:
-            Path(fault.file).write_text(fault.planted(Path(fault.file).read_text("utf-8")), encoding="utf-8")
+            Path(fault.file).write_text(
+                fault.planted(Path(fault.file).read_text("utf-8")), encoding="utf-8"
+            )
         status = pytest.main([*OPTIONS, test], plugins=[seen])
     if status != (pytest.ExitCode.TESTS_FAILED if seen.test else pytest.ExitCode.OK):
         raise SystemExit(output.getvalue())  # no test ran
@@ -92,16 +119,18 @@ def first_failure(test: str, fault: Fault | None = None) -> str:
     try:
         return result.recv()
     except EOFError:
-        raise SystemExit(f"{test} cannot run with the fault: {fault.name if fault else 'none'}") from None
+        raise SystemExit(
+            f"{test} cannot run with the fault: {fault.name if fault else 'none'}"
+        ) from None
     finally:
         process.join()
 
 
 def main(words: str = "") -> int:
     """Plant all faults that have these words in their name; 1 if one survives."""
-    faults = [fault for fault in read_faults((ROOT / "tests/faults.diff").read_text("utf-8")) if words in fault.name]
+    faults = [fault for fault in read_faults() if words in fault.name]
     if not faults:
-        raise SystemExit(f"no fault of faults.diff has {words!r} in its name")
+        raise SystemExit(f"no fault of tests/faults has {words!r} in its name")
     for fault in faults:
         fault.planted((ROOT / fault.file).read_text("utf-8"))
     start, survivors = time.monotonic(), []
@@ -114,7 +143,9 @@ def main(words: str = "") -> int:
         for fault, test in zip(faults, caught_by, strict=True):
             print(f"{fault.name:<52} {test or 'SURVIVED ' + fault.test}", flush=True)
             survivors += [] if test else [fault.name]
-    print(f"\n{len(faults) - len(survivors)} of {len(faults)} faults caught in {time.monotonic() - start:.0f} s")
+    print(
+        f"\n{len(faults) - len(survivors)} of {len(faults)} faults caught in {time.monotonic() - start:.0f} s"
+    )
     for name in survivors:
         print(f"survived: {name}")
     return 1 if survivors else 0

@@ -26,20 +26,35 @@ from transduce.recipe import apply_overrides, differences, load_recipe, read_rec
         ({"vocab_size": 0}, "model.vocab_size is 0; it must be at least 3"),
         ({"d_model": 511}, "model.d_model is 511; sinusoidal positions .* need an even d_model"),
         ({"h": 7, "positions": "rotary"}, "model.h is 7, which does not divide model.d_model 512"),
-        ({"d_k": 33, "positions": "rotary"}, "model.d_k is 33; rotary positions .* need an even d_k"),
+        (
+            {"d_k": 33, "positions": "rotary"},
+            "model.d_k is 33; rotary positions .* need an even d_k",
+        ),
         ({"p_drop": 1.0}, r"model.p_drop is 1.0; a dropout rate lies in \[0, 1\)"),
         ({"p_drop_attention": -0.1}, "model.p_drop_attention is -0.1"),
         ({"r": 0}, "model.r is 0; a neighbourhood holds at least 1 position"),
         ({"N": 0}, "model.N is 0; it must be at least 1"),
         ({"N": 10**9}, "model.N is 1,000,000,000; more than 1,000 is surely a mistake"),
         ({"N_decoder": 1001}, "model.N_decoder is 1,001; more than 1,000 is surely a mistake"),
-        ({"d_model": 10**8}, "model.d_model is 100,000,000; more than 1,000,000 is surely a mistake"),
-        ({"h": 10**19}, "model.h is 10,000,000,000,000,000,000; more than 1,000,000 is surely a mistake"),
-        ({"vocab_size": 10**9}, "model.vocab_size is 1,000,000,000; more than 100,000,000 is surely a mistake"),
+        (
+            {"d_model": 10**8},
+            "model.d_model is 100,000,000; more than 1,000,000 is surely a mistake",
+        ),
+        (
+            {"h": 10**19},
+            "model.h is 10,000,000,000,000,000,000; more than 1,000,000 is surely a mistake",
+        ),
+        (
+            {"vocab_size": 10**9},
+            "model.vocab_size is 1,000,000,000; more than 100,000,000 is surely a mistake",
+        ),
         ({"max_positions": 0}, "model.max_positions is 0; it must be at least 1"),
         ({"N_decoder": 0}, "model.N_decoder is 0"),
         ({"source_vocab_size": 100}, 'sharing = "three-way" needs one vocabulary'),
-        ({"kernel": "varlen", "p_drop_attention": 0.1}, 'model.kernel "varlen" has no attention dropout'),
+        (
+            {"kernel": "varlen", "p_drop_attention": 0.1},
+            'model.kernel "varlen" has no attention dropout',
+        ),
         ({"kernel": "varlen", "d_v": 48}, 'model.kernel "varlen" takes heads of 16, 32, 64 or 128'),
         ({"norm_eps": 0.0}, "model.norm_eps is 0.0"),
         ({"max_positions": 0}, "model.max_positions is 0"),
@@ -61,7 +76,8 @@ def test_a_value_of_another_type_is_one_line_that_names_its_setting(section):
             if type(other) is type(value) or (other is None and "None" in field.type):
                 continue
             with pytest.raises(
-                ConfigError, match=rf"^{section}\.{field.name} is .*; expected {field.type.split()[0]}$"
+                ConfigError,
+                match=rf"^{section}\.{field.name} is .*; expected {field.type.split()[0]}$",
             ):
                 replace(settings, **{field.name: other})
 
@@ -92,9 +108,18 @@ def test_corpora_and_odd_strings_survive_toml():
 
 def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text('preset = "big"\n[model]\nN = 3\np_drop = 0\n[[data.corpora]]\nsource = "a.tsv"\n')
-    recipe = load_recipe(str(path), ["model.N=4", "training.schedule=cosine", "model.r=5", "model.N_decoder=none"])
-    assert (recipe.model.d_model, recipe.model.N, recipe.model.p_drop, recipe.model.r) == (1024, 4, 0.0, 5)
+    path.write_text(
+        'preset = "big"\n[model]\nN = 3\np_drop = 0\n[[data.corpora]]\nsource = "a.tsv"\n'
+    )
+    recipe = load_recipe(
+        str(path), ["model.N=4", "training.schedule=cosine", "model.r=5", "model.N_decoder=none"]
+    )
+    assert (recipe.model.d_model, recipe.model.N, recipe.model.p_drop, recipe.model.r) == (
+        1024,
+        4,
+        0.0,
+        5,
+    )
     assert recipe.training.schedule == "cosine"
     assert recipe.data.corpora == (CorpusConfig(source=("a.tsv",)),)
 
@@ -111,23 +136,47 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ("model.N=true", "model.N is True; expected int"),
         ("model.norm=batch", "model.norm is 'batch'; expected one of layer, rms"),
         ("model=3", "model is 3; expected a table of settings"),
-        ("data.corpora=[{target='x'}]", r"data.corpora\[0\] has no source; expected a value for it"),
-        ("data.corpora=[{source='x', weight=inf}]", "a corpus has weight inf; it must be positive and finite"),
-        ("data.tokenizer.training_sentences=0", "data.tokenizer.training_sentences is 0; it must be at least 1"),
+        (
+            "data.corpora=[{target='x'}]",
+            r"data.corpora\[0\] has no source; expected a value for it",
+        ),
+        (
+            "data.corpora=[{source='x', weight=inf}]",
+            "a corpus has weight inf; it must be positive and finite",
+        ),
+        (
+            "data.tokenizer.training_sentences=0",
+            "data.tokenizer.training_sentences is 0; it must be at least 1",
+        ),
         ("training.learning_rate=0", "training.learning_rate is 0.0; it must be positive"),
         ("training.eps=-1", "training.eps is -1.0; it must be positive"),
         ("training.beta_2=1", r"training.beta_2 is 1.0; a decay lies in \[0, 1\)"),
         ("training.seed=-1", "training.seed is -1; expected 0 to 2"),
         ("training.seed=9223372036854775808", "training.seed is 9223372036854775808; expected"),
-        ("training.learning_rate=inf", "training.learning_rate is inf; it must be positive and finite"),
+        (
+            "training.learning_rate=inf",
+            "training.learning_rate is inf; it must be positive and finite",
+        ),
         ("training.micro_batches=-1", "training.micro_batches is -1; it must be at least 0"),
-        ("training.micro_batches=1025", "training.micro_batches is 1,025; more than 1,024 parts of a step are surely"),
+        (
+            "training.micro_batches=1025",
+            "training.micro_batches is 1,025; more than 1,024 parts of a step are surely",
+        ),
         ("training.clip_norm=nan", "training.clip_norm is nan; it must be at least 0"),
         ("training.weight_decay=-1", "training.weight_decay is -1.0; it must be at least 0"),
         ("training.patience=-1", "training.patience is -1; it must be at least 0"),
-        ("training.validation_sentences=-1", "training.validation_sentences is -1; it must be at least 0"),
-        ("data.corpora=[{source='x', wieght=2}]", r"data.corpora\[0\].wieght is not a setting; did you mean weight?"),
-        ("data.tokenizer.character_coverage=0.9", "character_coverage is 0.9; SentencePiece takes 0.98 to 1"),
+        (
+            "training.validation_sentences=-1",
+            "training.validation_sentences is -1; it must be at least 0",
+        ),
+        (
+            "data.corpora=[{source='x', wieght=2}]",
+            r"data.corpora\[0\].wieght is not a setting; did you mean weight?",
+        ),
+        (
+            "data.tokenizer.character_coverage=0.9",
+            "character_coverage is 0.9; SentencePiece takes 0.98 to 1",
+        ),
         ("data.clean.off=3", "data.clean.off is 3; expected a list"),
         ("N", "'N' is not an override; expected section.setting=value"),
     ],
@@ -157,7 +206,9 @@ def test_overrides_that_need_each_other_come_in_any_order(overrides):
 
 def test_the_last_override_of_a_setting_counts():
     assert load_recipe("base", ["model.N=2", "model.N=3"]).model.N == 3
-    assert load_recipe("base", ["model={N=2, h=4}", "model.N=3"]).model == replace(BASE.model, N=3, h=4)
+    assert load_recipe("base", ["model={N=2, h=4}", "model.N=3"]).model == replace(
+        BASE.model, N=3, h=4
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +228,9 @@ def test_a_wrong_recipe_file_says_why(tmp_path, content, message):
 
 
 def test_a_recipe_that_is_nowhere_is_refused():
-    with pytest.raises(ConfigError, match=r"'bas' is neither a \.toml file nor a preset; known: base, big"):
+    with pytest.raises(
+        ConfigError, match=r"'bas' is neither a \.toml file nor a preset; known: base, big"
+    ):
         load_recipe("bas")
     with pytest.raises(ConfigError, match=r"none.toml does not exist; expected a recipe"):
         load_recipe("none.toml")
@@ -209,21 +262,27 @@ def test_a_goal_needs_sentences_to_score():
         ("data.tokenizer", "kind", "bpe, unigram"),
     ],
 )
-def test_a_word_that_is_no_choice_is_refused_alike_in_python_and_in_a_recipe(section, setting, choices):
+def test_a_word_that_is_no_choice_is_refused_alike_in_python_and_in_a_recipe(
+    section, setting, choices
+):
     kinds = {"training": TrainingConfig, "model": ModelConfig, "data.tokenizer": TokenizerConfig}
     for word in ("banana", 3, True):
         message = re.escape(f"{section}.{setting} is {word!r}; expected one of {choices}")
         with pytest.raises(ConfigError, match=f"^{message}$"):
             kinds[section](**{setting: word})
         with pytest.raises(ConfigError, match=f"^{message}$"):
-            apply_overrides(Recipe(), [f"{section}.{setting}={str(word).lower() if word is True else word}"])
+            apply_overrides(
+                Recipe(), [f"{section}.{setting}={str(word).lower() if word is True else word}"]
+            )
 
 
 def test_one_text_or_a_list_stands_for_several_in_python_too():
     corpus = CorpusConfig(source="train.en", target=["train.de"])
     assert (corpus.source, corpus.target) == (("train.en",), ("train.de",))
     assert DataConfig(corpora=[corpus]).corpora == (corpus,)
-    with pytest.raises(ConfigError, match=r"data.corpora\[0\] is 'train.en'; expected CorpusConfig"):
+    with pytest.raises(
+        ConfigError, match=r"data.corpora\[0\] is 'train.en'; expected CorpusConfig"
+    ):
         DataConfig(corpora=("train.en",))
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from transduce.bundle import find_bundle
-from transduce.cli import run
-from transduce.decoding.translator import Translator
+from transduce.cli.commands import run
+from transduce.storage.bundle import find_bundle
+from transduce.translation.translator import Translator
 
 MAKEFILE = (Path(__file__).parent.parent / "Makefile").read_text(encoding="utf-8")
 
@@ -21,8 +21,11 @@ def test_the_demo_translates_95_of_100_new_phrases_exactly(tmp_path, monkeypatch
     for command in commands:
         assert run(shlex.split(command)) == 0
     sources, references = (
-        Path(f"runs/demo-data/test.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")
+        Path(f"runs/demo-data/test.{language}").read_text(encoding="utf-8").splitlines()
+        for language in ("en", "de")
     )
     translations = Translator(find_bundle("runs/demo")).translate(sources)
-    exact = sum(each.text == reference for each, reference in zip(translations, references, strict=True))
+    exact = sum(
+        each.text == reference for each, reference in zip(translations, references, strict=True)
+    )
     assert exact >= 0.95 * len(references)

@@ -24,7 +24,11 @@ def run(name, folder):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     arguments = [] if name == "copy_task.py" else [str(folder)]
     done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *arguments], capture_output=True, text=True, env=environment, cwd=folder
+        [sys.executable, EXAMPLES / name, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

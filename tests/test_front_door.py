@@ -30,7 +30,9 @@ def test_importing_costs_nothing_until_a_name_is_used():
 
 
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do():
-    with pytest.raises(AttributeError, match=r"no attribute 'Transfomer'; it has ModelConfig, .*Transformer"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'Transfomer'; it has ModelConfig, .*Transformer"
+    ):
         transduce.Transfomer  # noqa: B018
 
 

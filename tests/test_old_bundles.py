@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from transduce.bundle import load_bundle
 from transduce.config import SearchConfig
 from transduce.engines.torch import TorchEngine, load_model
 from transduce.model import Tokens
+from transduce.storage.bundle import load_bundle
 
 FOLDER = Path(__file__).with_name("bundles")
 
@@ -24,7 +24,10 @@ def name(request):
 
 
 def test_every_weight_is_loaded_to_the_bit_under_its_name(name):
-    model, stored = load_model(load_bundle(FOLDER / name)), load_file(FOLDER / name / "model.safetensors")
+    model, stored = (
+        load_model(load_bundle(FOLDER / name)),
+        load_file(FOLDER / name / "model.safetensors"),
+    )
     loaded = model.state_dict()
     assert list(loaded.keys() ^ stored.keys()) == []
     assert all(torch.equal(loaded[key], stored[key]) for key in stored)
@@ -37,7 +40,9 @@ def test_logits_and_translations_are_what_they_were(name):
     logits = model(Tokens.padded(said["sources"], pad), target)
     torch.testing.assert_close(logits, load_file(FOLDER / f"{name}.safetensors")["logits"])
     for beam_size in (1, 4):
-        found = TorchEngine(model).search(said["sources"], SearchConfig(beam_size=beam_size, max_extra=4))
+        found = TorchEngine(model).search(
+            said["sources"], SearchConfig(beam_size=beam_size, max_extra=4)
+        )
         ids, scores = zip(*said["found"][f"beam_{beam_size}"], strict=True)
         assert [one[0].ids for one in found] == list(ids)
         assert [one[0].score for one in found] == pytest.approx(scores, rel=1e-5)

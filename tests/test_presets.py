@@ -50,11 +50,19 @@ def test_every_row_of_table_3_differs_from_base_by_what_it_says(row):
 
 
 def test_the_presets_are_the_table_and_five_more():
-    assert set(PRESETS) == {f"table3-{row}" for row in TABLE_3} | {"base", "big", "parser", "modern", "tiny"}
+    assert set(PRESETS) == {f"table3-{row}" for row in TABLE_3} | {
+        "base",
+        "big",
+        "parser",
+        "modern",
+        "tiny",
+    }
     assert (PRESETS["base"], PRESETS["big"]) == (PRESETS["table3-base"], PRESETS["table3-big"])
 
 
-@pytest.mark.parametrize(("row", "millions"), [(row, count) for row, (_, count) in TABLE_3.items() if count])
+@pytest.mark.parametrize(
+    ("row", "millions"), [(row, count) for row, (_, count) in TABLE_3.items() if count]
+)
 def test_parameter_counts_are_the_papers(row, millions):
     # The counts of Table 3 imply a vocabulary of 41,000 for every row but big, which fits the text's 37,000.
     model = replace(PRESETS[f"table3-{row}"].model, vocab_size=37_000 if row == "big" else 41_000)
@@ -69,11 +77,31 @@ def test_rows_a_keep_the_amount_of_computation(row):
 
 def test_base_has_the_papers_numbers():
     model, training, search = BASE.model, BASE.training, BASE.search
-    assert (model.N, model.d_model, model.d_ff, model.h, model.d_k, model.d_v) == (6, 512, 2048, 8, 64, 64)  # §3
+    assert (model.N, model.d_model, model.d_ff, model.h, model.d_k, model.d_v) == (
+        6,
+        512,
+        2048,
+        8,
+        64,
+        64,
+    )  # §3
     kinds = (model.norm_order, model.norm, model.activation, model.positions, model.sharing)
     assert kinds == ("post", "layer", "relu", "sinusoidal", "three-way")  # §3.1, §3.3, §3.5, §3.4
-    assert (model.attention_bias, model.output_bias) == (False, False)  # §3.2.2, §3.4: matrices alone
+    assert (model.attention_bias, model.output_bias) == (
+        False,
+        False,
+    )  # §3.2.2, §3.4: matrices alone
     assert (model.vocab_size, model.p_drop, training.eps_ls) == (37_000, 0.1, 0.1)  # §5.1, §5.4
-    assert (training.beta_1, training.beta_2, training.eps, training.warmup_steps) == (0.9, 0.98, 1e-9, 4000)  # §5.3
+    assert (training.beta_1, training.beta_2, training.eps, training.warmup_steps) == (
+        0.9,
+        0.98,
+        1e-9,
+        4000,
+    )  # §5.3
     assert (training.steps, training.tokens_per_step) == (100_000, 25_000)  # §5.1, §5.2
-    assert (search.beam_size, search.alpha, search.max_extra, training.average_checkpoints) == (4, 0.6, 50, 5)  # §6.1
+    assert (search.beam_size, search.alpha, search.max_extra, training.average_checkpoints) == (
+        4,
+        0.6,
+        50,
+        5,
+    )  # §6.1

@@ -8,13 +8,13 @@ import pytest
 from torch import nn
 
 import transduce
-from transduce.cli import run
+from transduce.cli.commands import run
 from transduce.config import ModelConfig
-from transduce.data.phrases import phrases
+from transduce.corpora.phrases import phrases
 from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
-from transduce.training.optimiser import build_optimisers
-from transduce.training.run_view import Run
+from transduce.training.optimizer import build_optimisers
+from transduce.training.run import Run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,14 +42,26 @@ def corpus(tmp_path, monkeypatch):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
     (recipe,) = blocks("toml")
-    (tmp_path / "en-de.toml").write_text(recipe.replace('preset = "base"', 'preset = "tiny"') + SMALL, encoding="utf-8")
+    (tmp_path / "en-de.toml").write_text(
+        recipe.replace('preset = "base"', 'preset = "tiny"') + SMALL, encoding="utf-8"
+    )
 
 
 def test_every_command_of_the_readme_runs(corpus, capsys):
     lines = [line.partition("#")[0] for line in "".join(blocks("sh")).splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("transduce ")]
     names = [command[1] for command in commands]
-    assert names == ["doctor", "train", "watch", "translate", "score", "export", "export", "export", "import"]
+    assert names == [
+        "doctor",
+        "train",
+        "watch",
+        "translate",
+        "score",
+        "export",
+        "export",
+        "export",
+        "import",
+    ]
     for command in commands:
         extra = ["--once"] if command[1] == "watch" else []
         assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
@@ -58,8 +70,17 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
     first, own = blocks("python")
     names = {}
     exec(first, names)
-    assert len(capsys.readouterr().out.splitlines()) == 3  # the run is finished, and two translations
-    exec(own, {**names, "AlibiTransformer": Transformer, "lion": build_optimisers, "log": lambda record: None})
+    # The run is finished, and two translations.
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    exec(
+        own,
+        {
+            **names,
+            "AlibiTransformer": Transformer,
+            "lion": build_optimisers,
+            "log": lambda record: None,
+        },
+    )
     assert Run("runs/alibi").step == 4
     assert told.count("16 of 16 sample translations are the same") == 4
 
@@ -67,7 +88,12 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
 def test_the_code_of_the_guide_to_changing_the_model_runs():
     (code,) = blocks("python", (ROOT / "docs/extending.md").read_text(encoding="utf-8"))
     model = Transformer(ModelConfig(vocab_size=9, N=1, d_model=8, d_ff=8, h=2, d_k=4, d_v=4))
-    names = {"transduce": transduce, "AlibiAttention": MultiHeadAttention, "MyNetwork": nn.Tanh, "model": model}
+    names = {
+        "transduce": transduce,
+        "AlibiAttention": MultiHeadAttention,
+        "MyNetwork": nn.Tanh,
+        "model": model,
+    }
     exec(code, {**names, "f": lambda *_: None})
     assert isinstance(model.decoder[0].feed_forward, nn.Tanh)
 

@@ -11,11 +11,11 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from bench.scaling import Scaling, table
-from transduce import cli
-from transduce.data.phrases import write_phrases
+from transduce.cli.commands import run
+from transduce.corpora.phrases import write_phrases
+from transduce.monitoring.metrics import read_metrics
 from transduce.training import train as training
-from transduce.training.metrics import read_metrics
-from transduce.training.run_view import Run
+from transduce.training.run import Run
 
 DOCUMENT = (Path(__file__).parent.parent / "docs/scaling.md").read_text(encoding="utf-8")
 SMALL = [
@@ -27,7 +27,9 @@ SMALL = [
 
 def commands():
     """Every command of the page that starts with torchrun, perhaps after srun, as words."""
-    shell = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT, flags=re.DOTALL)).replace("$SLURM_NNODES", "4")
+    shell = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT, flags=re.DOTALL)).replace(
+        "$SLURM_NNODES", "4"
+    )
     lines = [line.removeprefix("srun ") for line in shell.splitlines()]
     found = [shlex.split(line) for line in lines if line.startswith("torchrun ")]
     return found + [json.loads(words) for words in re.findall(r"command: (\[.*\])", DOCUMENT)]
@@ -39,8 +41,12 @@ def test_the_table_is_the_calculation():
 
 def test_the_calculation_is_that_of_a_ring():
     eight, many = Scaling("base", 8, 25_000), Scaling("base", 10_000, 25_000)
-    assert eight.exchange_ms == pytest.approx(1000 * 2 * 7 / 8 * eight.gradient_bytes / (0.8 * 450e9))
-    assert many.exchange_ms == pytest.approx(1000 * 2 * many.gradient_bytes / (0.8 * 50e9), rel=1e-3)
+    assert eight.exchange_ms == pytest.approx(
+        1000 * 2 * 7 / 8 * eight.gradient_bytes / (0.8 * 450e9)
+    )
+    assert many.exchange_ms == pytest.approx(
+        1000 * 2 * many.gradient_bytes / (0.8 * 50e9), rel=1e-3
+    )
     assert Scaling("base", 1, 25_000).efficiency == 1
     for size in (eight.gradient_bytes, Scaling("big", 8, 25_000).gradient_bytes):
         assert f"{size / 1e6:.0f} MB" in DOCUMENT
@@ -60,7 +66,7 @@ def test_every_command_is_one_that_torchrun_and_transduce_take(monkeypatch, tmp_
     for words in commands():
         options = get_args_parser().parse_args(words[1:])
         assert (options.module, options.training_script) == (True, "transduce")
-        assert cli.run(options.training_script_args) == 0
+        assert run(options.training_script_args) == 0
     assert taken == [("data/wmt14/recipe.toml", Path("runs/wmt14"))] * 4
 
 
@@ -72,7 +78,13 @@ def test_the_command_for_one_machine_runs(tmp_path):
     words[words.index("--nproc-per-node") + 1] = "2"
     line = [word.replace("data/wmt14", "data") for word in words]
     launcher = [sys.executable, "-m", "torch.distributed.run", *line, *SMALL, "--device", "cpu"]
-    environment = {"PYTHONPATH": str(Path(__file__).parent.parent), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(launcher, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "PATH": "/usr/bin:/bin",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        launcher, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert read_metrics(tmp_path / "runs/wmt14").records[-1]["kind"] == "finish"

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import torch
 
-from transduce.bundle import save_bundle
 from transduce.config import DataConfig, ModelConfig, Recipe, SearchConfig, TokenizerConfig
-from transduce.data.phrases import phrases
+from transduce.corpora.phrases import phrases
 from transduce.data.tokenizer import Tokenizer
 from transduce.model import Tokens, Transformer
+from transduce.storage.bundle import save_bundle
 from transduce.training.loss import smoothed_loss
 
 MODEL = ModelConfig(vocab_size=500, N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, p_drop=0.0)
@@ -23,7 +23,8 @@ def train(steps=200, rows=48, **changes):
     """A model, its tokenizer and its recipe."""
     pairs = splits()["train"]
     tokenizer = Tokenizer.train(
-        [text for pair in pairs[:2000] for text in pair], TokenizerConfig(vocab_size=MODEL.vocab_size)
+        [text for pair in pairs[:2000] for text in pair],
+        TokenizerConfig(vocab_size=MODEL.vocab_size),
     )
     recipe = Recipe(
         model=replace(MODEL, **changes),
@@ -49,4 +50,6 @@ def train(steps=200, rows=48, **changes):
 
 def save(folder, **options):
     model, tokenizer, recipe = train(**options)
-    return save_bundle(folder, recipe, model.state_dict(), {"tokenizer.model": tokenizer.to_bytes()}, {}, {})
+    return save_bundle(
+        folder, recipe, model.state_dict(), {"tokenizer.model": tokenizer.to_bytes()}, {}, {}
+    )

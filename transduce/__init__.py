@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from transduce.config import ModelConfig, Recipe, SearchConfig, TrainingConfig
     from transduce.data.prepare import prepare
     from transduce.data.tokenizer import Tokenizer
-    from transduce.decoding.translation import Translation
-    from transduce.decoding.translator import Translator
     from transduce.errors import TransduceError
     from transduce.evaluation.scores import score
     from transduce.exporters.command import export
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from transduce.presets import preset
     from transduce.recipe import load_recipe
     from transduce.training.train import train
+    from transduce.translation.result import Translation
+    from transduce.translation.translator import Translator
 
 # The public names and where they live; each is imported when it is used, so `import transduce` costs nothing.
 _PUBLIC = {
@@ -29,8 +29,8 @@ _PUBLIC = {
     "TrainingConfig": "config",
     "TransduceError": "errors",
     "Transformer": "model",
-    "Translation": "decoding.translation",
-    "Translator": "decoding.translator",
+    "Translation": "translation.result",
+    "Translator": "translation.translator",
     "export": "exporters.command",
     "load_recipe": "recipe",
     "prepare": "data.prepare",
@@ -64,7 +64,9 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("transduce")
     if name not in _PUBLIC:
-        raise AttributeError(f"module 'transduce' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'transduce' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     found = getattr(import_module(f"transduce.{_PUBLIC[name]}"), name)
     globals()[name] = found  # also over a room of the same name, such as `transduce.exporters`
     return found

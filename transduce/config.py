@@ -19,13 +19,20 @@ Sharing = Literal["three-way", "two-way", "none"]
 Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
 VARLEN_HEADS = {16, 32, 64, 128}  # sizes d_k and d_v that its tiles can have
 
-MODEL_SIZES = {  # the least and the most; with more, no machine could hold a matrix, or even count its numbers
+# The least and the most; with more, no machine could hold a matrix, or even count its numbers.
+MODEL_SIZES = {
     **dict.fromkeys(("vocab_size", "source_vocab_size"), (3, 10**8)),
     **dict.fromkeys(("N", "N_decoder"), (1, 1_000)),
     **dict.fromkeys(("d_model", "d_ff", "h", "d_k", "d_v"), (1, 10**6)),
     "max_positions": (1, 10**8),
 }
-MOST_SEARCHED = {"beam_size": 1000, "n_best": 1000, "max_extra": 10**6, "min_length": 10**6, "max_length": 10**6}
+MOST_SEARCHED = {
+    "beam_size": 1000,
+    "n_best": 1000,
+    "max_extra": 10**6,
+    "min_length": 10**6,
+    "max_length": 10**6,
+}
 
 
 def _refuse_unless(condition: bool, message: str) -> None:
@@ -44,7 +51,9 @@ def mistaken_type(value: Any, hint: Any, name: str) -> str | None:
     if kind is tuple:
         if not isinstance(value, tuple):
             return f"{name} is {value!r}; expected a list"
-        mistakes = (mistaken_type(item, options[0], f"{name}[{index}]") for index, item in enumerate(value))
+        mistakes = (
+            mistaken_type(item, options[0], f"{name}[{index}]") for index, item in enumerate(value)
+        )
         return next(filter(None, mistakes), None)
     fits = type(value) in (int, float) if hint is float else type(value) is hint
     return None if fits else f"{name} is {value!r}; expected {hint.__name__}"
@@ -60,14 +69,18 @@ def settings_of(kind: type) -> dict[str, Any]:
 _SETTINGS: dict[type, dict[str, Any]] = {}  # looked up once
 
 
-def _check(settings: Any, section: str, least: dict[str, int], most: dict[str, int] | None = None) -> None:
+def _check(
+    settings: Any, section: str, least: dict[str, int], most: dict[str, int] | None = None
+) -> None:
     """Every setting is of its type, and no number is below the least or above the most that is sane."""
     for name, hint in settings_of(type(settings)).items():
         full, value = f"{section}.{name}", getattr(settings, name)
         if mistake := mistaken_type(value, hint, full):
             raise ConfigError(mistake)
         if value is not None and name in least:
-            _refuse_unless(value >= least[name], f"{full} is {value}; it must be at least {least[name]}")
+            _refuse_unless(
+                value >= least[name], f"{full} is {value}; it must be at least {least[name]}"
+            )
         if value is not None and most and value > most.get(name, value):
             raise ConfigError(f"{full} is {value:,}; more than {most[name]:,} is surely a mistake")
 
@@ -113,7 +126,9 @@ class ModelConfig:
         _check(self, "model", least, most)
         for name in ("p_drop", "p_drop_attention", "p_drop_activation"):
             value = getattr(self, name)
-            _refuse_unless(0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)")
+            _refuse_unless(
+                0 <= value < 1, f"model.{name} is {value}; a dropout rate lies in [0, 1)"
+            )
         _refuse_unless(
             self.positions != "sinusoidal" or self.d_model % 2 == 0,
             f"model.d_model is {self.d_model}; sinusoidal positions pair sines with cosines and need an even d_model",
@@ -126,7 +141,10 @@ class ModelConfig:
             self.positions != "rotary" or self.d_model % self.h == 0,
             f"model.h is {self.h}, which does not divide model.d_model {self.d_model}; rotary positions need it to",
         )
-        _refuse_unless(self.r is None or self.r >= 1, f"model.r is {self.r}; a neighbourhood holds at least 1 position")
+        _refuse_unless(
+            self.r is None or self.r >= 1,
+            f"model.r is {self.r}; a neighbourhood holds at least 1 position",
+        )
         _refuse_unless(
             self.sharing != "three-way" or self.source_vocab_size in (None, self.vocab_size),
             f"model.source_vocab_size is {self.source_vocab_size} and model.vocab_size {self.vocab_size}; "
@@ -165,14 +183,17 @@ class CorpusConfig:
     """One corpus: two parallel files (or globs of them), or containers that hold both sides."""
 
     source: tuple[str, ...]  # paths or globs, next to the recipe unless absolute
-    target: tuple[str, ...] = ()  # empty: the files of `source` hold both sides (TSV, JSONL, TMX, Parquet)
+    # Empty: the files of `source` hold both sides (TSV, JSONL, TMX, Parquet).
+    target: tuple[str, ...] = ()
     name: str = ""  # how reports call it; empty: the first file's name
     weight: float = 1.0  # how often it is drawn, relative to its size
 
     def __post_init__(self) -> None:
         _as_tuples(self, "source", "target")
         _check(self, "data.corpora", {})
-        _refuse_unless(len(self.source) > 0, "a corpus names no source file; expected source = ['train.en']")
+        _refuse_unless(
+            len(self.source) > 0, "a corpus names no source file; expected source = ['train.en']"
+        )
         _refuse_unless(
             len(self.target) in (0, len(self.source)),
             f"a corpus has {len(self.source)} source and {len(self.target)} target files; they must be parallel",
@@ -183,7 +204,7 @@ class CorpusConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What `doctor` counts and `prepare` drops: rules by name (`transduce.data.rules` lists them) and their bounds."""
+    """What `doctor` counts and `prepare` drops: rules by name (see `data.cleaning.rules`) and their limits."""
 
     off: tuple[str, ...] = ()  # rules that neither count nor drop
     warn: tuple[str, ...] = ()  # rules that count but keep the pair
@@ -191,14 +212,20 @@ class CleanConfig:
     min_letters: int = 1  # letters and digits of a side
     max_words: int = 250
     max_characters: int = 5_000
-    max_ratio: float = 3.0  # longer side over shorter side, in words; three words more are always allowed
-    leak_words: int = 5  # from so many words on, one side equal to a test sentence is a leak; both sides always are
+    # Longer side over shorter side, in words; three words more are always allowed.
+    max_ratio: float = 3.0
+    # From so many words on, one side equal to a test sentence is a leak; both sides always are.
+    leak_words: int = 5
     language_sample: int = 20_000  # pairs whose language is identified; 0: every pair
 
     def __post_init__(self) -> None:
         _as_tuples(self, "off", "warn", "drop")
         least = dict.fromkeys(("max_words", "max_characters", "max_ratio"), 1)
-        _check(self, "data.clean", least | dict.fromkeys(("min_letters", "leak_words", "language_sample"), 0))
+        _check(
+            self,
+            "data.clean",
+            least | dict.fromkeys(("min_letters", "leak_words", "language_sample"), 0),
+        )
         _refuse_unless(
             "wrong-language" not in self.drop or self.language_sample == 0,
             "data.clean.drop names wrong-language, but only a sample of pairs is identified; set language_sample = 0",
@@ -214,10 +241,13 @@ class TokenizerConfig:
     joint: bool = True  # §5.1: one vocabulary for source and target
     character_coverage: float = 0.9995
     byte_fallback: bool = True
-    split_digits: bool = False  # every digit is a piece of its own: numbers are spelt, not memorised
+    # Every digit is a piece of its own: numbers are spelt, not memorised.
+    split_digits: bool = False
     normalise_punctuation: bool = False
-    sampling: float = 0.0  # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off
-    variants: int = 8  # with sampling: segmentations of each training pair in the store; an epoch takes the next
+    # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off.
+    sampling: float = 0.0
+    # With sampling: segmentations of each training pair in the store; an epoch takes the next.
+    variants: int = 8
     training_sentences: int = 1_000_000  # sampled from the corpus
 
     def __post_init__(self) -> None:
@@ -226,7 +256,9 @@ class TokenizerConfig:
             0.98 <= self.character_coverage <= 1,
             f"data.tokenizer.character_coverage is {self.character_coverage}; SentencePiece takes 0.98 to 1",
         )
-        _refuse_unless(0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)")
+        _refuse_unless(
+            0 <= self.sampling < 1, f"data.tokenizer.sampling is {self.sampling}; expected [0, 1)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +278,9 @@ class DataConfig:
     def __post_init__(self) -> None:
         _as_tuples(self, "corpora", "validation", "test")
         _check(self, "data", {"max_tokens": 2})
-        _refuse_unless(self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive")
+        _refuse_unless(
+            self.temperature > 0, f"data.temperature is {self.temperature}; it must be positive"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +288,8 @@ class TrainingConfig:
     """How the model learns (§5)."""
 
     steps: int = 100_000  # §5.2
-    tokens_per_step: int = 25_000  # §5.1: about so many source and so many target tokens, on all devices together
+    # §5.1: about so many source and so many target tokens, on all devices together.
+    tokens_per_step: int = 25_000
     seed: int = 1
     eps_ls: float = 0.1  # §5.4
     optimiser: Literal["adam", "adamw", "muon"] = "adam"  # §5.3
@@ -266,28 +301,53 @@ class TrainingConfig:
     schedule: Literal["paper", "stable-decay", "cosine"] = "paper"  # §5.3, Equation 3
     warmup_steps: int = 4_000
     learning_rate: float | None = None  # peak; None: the paper's, (d_model x warmup_steps)^-0.5
-    precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 with float32 masters on a GPU that has it
+    # Auto: bf16 with float32 masters on a GPU that has it.
+    precision: Literal["auto", "float32", "bf16"] = "auto"
     micro_batches: int = 0  # parts of a step on each device; 0: as few as fit into memory
     sharding: Literal["ddp", "fsdp"] = "ddp"  # over several devices: whole copies, or shards
     recompute: bool = False  # activation checkpointing: less memory, a third more time
-    ema: float = 0.0  # decay of a moving average of weights: the model, in place of a mean of checkpoints; 0: off
-    report_every: int = 50  # steps, to metrics.jsonl and to a terminal; a log without one has fewer lines (scaling.md)
+    # Decay of a moving average of weights: the model, in place of a mean of checkpoints; 0: off.
+    ema: float = 0.0
+    # Steps, to metrics.jsonl and to a terminal; a log without one has fewer lines (scaling.md).
+    report_every: int = 50
     validate_every: int = 1_000
-    validation_sentences: int = 1_000  # translated at each validation; 0: no translation, loss alone
+    # Translated at each validation; 0: no translation, loss alone.
+    validation_sentences: int = 1_000
     save_every: int = 1_000
     keep_checkpoints: int = 5
     average_checkpoints: int = 5  # §6.1: the mean of so many is the final model
-    average: Literal["last", "best"] = "last"  # of which; best: by the score of a validation at the same step
-    patience: int = 0  # stop after so many validations without a better score, however little better; 0: never
+    # Of which; best: by the score of a validation at the same step.
+    average: Literal["last", "best"] = "last"
+    # Stop after so many validations without a better score, however little better; 0: never.
+    patience: int = 0
     until: str = ""  # stop at a score: "bleu=25", "chrf=55" or "loss=1.5"
 
     def __post_init__(self) -> None:
-        counts = ("steps", "tokens_per_step", "warmup_steps", "report_every", "validate_every", "save_every")
+        counts = (
+            "steps",
+            "tokens_per_step",
+            "warmup_steps",
+            "report_every",
+            "validate_every",
+            "save_every",
+        )
         _check(self, "training", dict.fromkeys(counts, 1))
-        _refuse_unless(0 <= self.eps_ls < 1, f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)")
-        for name in ("micro_batches", "weight_decay", "clip_norm", "validation_sentences", "patience"):
+        _refuse_unless(
+            0 <= self.eps_ls < 1,
+            f"training.eps_ls is {self.eps_ls}; label smoothing lies in [0, 1)",
+        )
+        for name in (
+            "micro_batches",
+            "weight_decay",
+            "clip_norm",
+            "validation_sentences",
+            "patience",
+        ):
             value = getattr(self, name)
-            _refuse_unless(0 <= value < float("inf"), f"training.{name} is {value}; it must be at least 0, and finite")
+            _refuse_unless(
+                0 <= value < float("inf"),
+                f"training.{name} is {value}; it must be at least 0, and finite",
+            )
         _refuse_unless(
             self.micro_batches <= 1_024,
             f"training.micro_batches is {self.micro_batches:,}; more than 1,024 parts of a step are surely a mistake",
@@ -299,7 +359,9 @@ class TrainingConfig:
             value = getattr(self, name)
             fine = value is None or 0 < value < float("inf")
             _refuse_unless(fine, f"training.{name} is {value}; it must be positive and finite")
-        _refuse_unless(0 <= self.seed < 2**63, f"training.seed is {self.seed}; expected 0 to 2^63 - 1")
+        _refuse_unless(
+            0 <= self.seed < 2**63, f"training.seed is {self.seed}; expected 0 to 2^63 - 1"
+        )
         _refuse_unless(
             1 <= self.average_checkpoints <= self.keep_checkpoints,
             f"training.average_checkpoints is {self.average_checkpoints} and training.keep_checkpoints "
@@ -322,7 +384,9 @@ class TrainingConfig:
             _refuse_unless(0 < goal <= (float("inf") if name == "loss" else 100), "")
             return name, goal
         except (ValueError, ConfigError):
-            message = f'training.until is {self.until!r}; expected "bleu=25", "chrf=55" or "loss=1.5"'
+            message = (
+                f'training.until is {self.until!r}; expected "bleu=25", "chrf=55" or "loss=1.5"'
+            )
             raise ConfigError(message) from None
 
 
@@ -333,21 +397,28 @@ class SearchConfig:
     beam_size: int = 4  # 1: greedy
     alpha: float = 0.6  # length penalty: log P / ((5 + length) / 6)^alpha
     max_extra: int = 50  # output is at most this much longer than the input
-    patience: float = 1.0  # a search is over when patience x beam_size hypotheses have ended; inf: when none can win
+    # A search is over when patience x beam_size hypotheses have ended; inf: when none can win.
+    patience: float = 1.0
     n_best: int = 1  # hypotheses returned
     min_length: int = 0
     max_length: int | None = None  # None: only max_extra limits
     no_repeat_ngram: int = 0  # no n-gram of this size stands twice in an output; 0: off
-    max_repeats: int = 0  # no block of tokens, of whatever size, stands more often than this in a row; 0: off
+    # No block of tokens, of whatever size, stands more often than this in a row; 0: off.
+    max_repeats: int = 0
     forbid_unk: bool = False
-    temperature: float = 0.0  # 0: beam search; above: n_best independent samples of P^(1/temperature)
+    # 0: beam search; above: n_best independent samples of P^(1/temperature).
+    temperature: float = 0.0
     top_k: int = 0  # sample from the k most probable tokens; 0: from all
     top_p: float = 1.0  # sample from the fewest tokens that hold this much probability
     seed: int = 1
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(("max_extra", "min_length", "no_repeat_ngram", "max_repeats", "top_k", "seed"), 0)
-        _check(self, "search", counts | {"beam_size": 1, "n_best": 1, "max_length": 1}, MOST_SEARCHED)
+        counts = dict.fromkeys(
+            ("max_extra", "min_length", "no_repeat_ngram", "max_repeats", "top_k", "seed"), 0
+        )
+        _check(
+            self, "search", counts | {"beam_size": 1, "n_best": 1, "max_length": 1}, MOST_SEARCHED
+        )
         _refuse_unless(
             0 <= self.alpha <= 10,  # else its power has no number
             f"search.alpha is {self.alpha}; expected 0 (no length penalty) to 10, such as the paper's 0.6",
@@ -360,14 +431,21 @@ class SearchConfig:
             0 <= self.temperature < float("inf"),
             f"search.temperature is {self.temperature}; expected 0 (beam search) or more, such as 1.0 (sampling)",
         )
-        _refuse_unless(0 < self.top_p <= 1, f"search.top_p is {self.top_p}; a share of probability lies in (0, 1]")
+        _refuse_unless(
+            0 < self.top_p <= 1,
+            f"search.top_p is {self.top_p}; a share of probability lies in (0, 1]",
+        )
         _refuse_unless(
             self.temperature > 0 or (self.top_k == 0 and self.top_p == 1),
             "search.top_k and search.top_p are for sampling, but search.temperature is 0; set it to 1.0 to sample",
         )
-        _refuse_unless(self.patience > 0, f"search.patience is {self.patience}; it must be positive, such as 1.0")
         _refuse_unless(
-            self.temperature > 0 or self.n_best <= min(self.beam_size, self.patience * self.beam_size),
+            self.patience > 0,
+            f"search.patience is {self.patience}; it must be positive, such as 1.0",
+        )
+        _refuse_unless(
+            self.temperature > 0
+            or self.n_best <= min(self.beam_size, self.patience * self.beam_size),
             f"search.n_best is {self.n_best}, but a beam of {self.beam_size} with patience {self.patience} "
             "may end with fewer hypotheses; raise search.beam_size",
         )
@@ -380,7 +458,9 @@ class SearchConfig:
     def limit(self, source_length: int) -> int:
         """The most tokens that may stand before the end-of-sentence, for a source of so many."""
         longest = source_length + self.max_extra
-        return max(self.min_length, longest if self.max_length is None else min(longest, self.max_length))
+        return max(
+            self.min_length, longest if self.max_length is None else min(longest, self.max_length)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

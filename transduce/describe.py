@@ -33,7 +33,9 @@ def count_parameters(config: ModelConfig) -> int:
     """How many numbers the model learns."""
     with torch.device("meta"):  # layers are alike: one of each is enough to count
         model = Transformer(replace(config, N=1, N_decoder=1))
-    further = (config.N - 1) * _size(model.encoder[0]) + (config.decoder_layers - 1) * _size(model.decoder[0])
+    further = (config.N - 1) * _size(model.encoder[0]) + (config.decoder_layers - 1) * _size(
+        model.decoder[0]
+    )
     return _size(model) + further
 
 
@@ -44,22 +46,27 @@ def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
     feed_forward = (3 if config.activation.endswith("glu") else 2) * config.d_model * config.d_ff
     scores = sentence * heads  # QK^T and the weighted sum of V
     encoder = config.N * (attention + scores + feed_forward)
-    decoder = config.decoder_layers * (2 * attention + 1.5 * scores + feed_forward)  # the masked half is not needed
+    # The masked half is not needed.
+    decoder = config.decoder_layers * (2 * attention + 1.5 * scores + feed_forward)
     return Flops(2.0 * (encoder + decoder + config.d_model * config.vocab_size))
 
 
 def training_memory(config: ModelConfig, tokens: int, width: int = 2, shards: int = 1) -> int:
     """Bytes for a step of that many source and target tokens, nothing recomputed; the weights are float32 masters, over
     so many shards, and all else has numbers of so many bytes (bf16: 2)."""
-    states = 16 * count_parameters(config) // shards  # weights, gradients and two moments of Adam, float32
-    per_attention = 3 * config.d_model + 2 * config.h * (config.d_k + config.d_v)  # q, k, v, output, residual, norm
+    # Weights, gradients and two moments of Adam, float32.
+    states = 16 * count_parameters(config) // shards
+    # Q, k, v, output, residual, norm.
+    per_attention = 3 * config.d_model + 2 * config.h * (config.d_k + config.d_v)
     per_feed_forward = 3 * config.d_model + 2 * config.d_ff
     layers = config.N * (per_attention + per_feed_forward)
     layers += config.decoder_layers * (2 * per_attention + per_feed_forward)
     return states + width * tokens * (layers + 2 * config.vocab_size)  # logits and their gradient
 
 
-def decoding_memory(config: ModelConfig, sentences: int, beam_size: int, length: int = 2 * SENTENCE) -> int:
+def decoding_memory(
+    config: ModelConfig, sentences: int, beam_size: int, length: int = 2 * SENTENCE
+) -> int:
     """Bytes to decode that many sentences at once in float32: weights, and keys and values of source and target."""
     cache = config.decoder_layers * 2 * length * config.h * (config.d_k + config.d_v)
     return 4 * (count_parameters(config) + sentences * beam_size * (cache + config.vocab_size))
@@ -78,12 +85,16 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
     lines = [f"Transformer  {_size(model):,} parameters", *_tree(model, "")]
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
-    lines += [f"  {name} = {mine}  (base: {base})" for name, (mine, base) in changes.items()] or ["  nothing"]
+    lines += [f"  {name} = {mine}  (base: {base})" for name, (mine, base) in changes.items()] or [
+        "  nothing"
+    ]
     rows = {
         f"FLOPs, source + target token, sentences of {SENTENCE}": f"{flops.forward / 1e6:,.0f} M to translate, "
         f"{flops.training / 1e6:,.0f} M to train",
         "FLOPs of the whole training": f"{flops.training * tokens:.2g}",
-        f"Memory to train on {batch_tokens:,} + {batch_tokens:,} tokens": _mib(training_memory(config, batch_tokens)),
+        f"Memory to train on {batch_tokens:,} + {batch_tokens:,} tokens": _mib(
+            training_memory(config, batch_tokens)
+        ),
         f"Memory to decode {batch_sentences} sentences, beam {recipe.search.beam_size}": _mib(
             decoding_memory(config, batch_sentences, recipe.search.beam_size)
         ),
@@ -107,7 +118,8 @@ def _tree(module: nn.Module, indent: str) -> list[str]:
             child = child[0]
             label = f"{name}: {size // _size(child)} layers of {_size(child):,}"
         shapes = [
-            f"{part} {'x'.join(map(str, weight.shape))}" for part, weight in child.named_parameters(recurse=False)
+            f"{part} {'x'.join(map(str, weight.shape))}"
+            for part, weight in child.named_parameters(recurse=False)
         ]
         stem = indent + ("└── " if last else "├── ") + "  ".join([label, *shapes])
         lines += [f"{stem:<64} {size:>13,}", *_tree(child, indent + ("    " if last else "│   "))]

@@ -21,7 +21,8 @@ from types import ModuleType
 class TransduceError(Exception):
     """A mistake that the user can put right."""
 
-    met_by_rank: int | None = None  # of several processes of a training that were under way, so others may not meet it
+    # Of several processes of a training that were under way, so others may not meet it.
+    met_by_rank: int | None = None
 
 
 class ConfigError(TransduceError):
@@ -66,10 +67,14 @@ def require(module: str, extra: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         name = module.partition(".")[0]
-        raise MissingExtra(f"{name} is not installed; install it with: pip install 'transduce[{extra}]'") from error
+        raise MissingExtra(
+            f"{name} is not installed; install it with: pip install 'transduce[{extra}]'"
+        ) from error
 
 
 def lacks_memory(error: Exception) -> bool:
     """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
-    named = any(kind.__name__ in ("MemoryError", "OutOfMemoryError") for kind in type(error).__mro__)
+    named = any(
+        kind.__name__ in ("MemoryError", "OutOfMemoryError") for kind in type(error).__mro__
+    )
     return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it

@@ -26,7 +26,9 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     elif Path(name_or_path).suffix == ".toml":
         recipe = read_recipe(Path(name_or_path))
     else:
-        raise ConfigError(f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}")
+        raise ConfigError(
+            f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}"
+        )
     return apply_overrides(recipe, overrides)
 
 
@@ -50,7 +52,9 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
     values = {}
     for name, value in changes.items():
         if name not in hints:
-            sections = {part: getattr(getattr(settings, part), "__dataclass_fields__", ()) for part in hints}
+            sections = {
+                part: getattr(getattr(settings, part), "__dataclass_fields__", ()) for part in hints
+            }
             inside = [f"{part}.{name}" for part, names in sections.items() if name in names]
             raise ConfigError(_unknown(f"{where}{name}", name, list(hints), inside))
         current = getattr(settings, name)
@@ -71,12 +75,16 @@ def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
         for section in sections:
             table = table.setdefault(section, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"{section} is {table!r}; expected a table of settings, such as {name}={value}")
+                raise ConfigError(
+                    f"{section} is {table!r}; expected a table of settings, such as {name}={value}"
+                )
         table[setting] = value
     return update(recipe, tree)
 
 
-def read_override(override: str, example: str = "section.setting=value, such as model.N=2") -> tuple[str, Any]:
+def read_override(
+    override: str, example: str = "section.setting=value, such as model.N=2"
+) -> tuple[str, Any]:
     """The name and the value of `name=value`."""
     name, equals, text = override.partition("=")
     if not equals:
@@ -94,7 +102,9 @@ def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any
     """
     given = {name: value for name, value in changes.items() if value is not None}
     given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
-    named = dict(read_override(each, "setting=value, such as temperature=0.8") for each in overrides)
+    named = dict(
+        read_override(each, "setting=value, such as temperature=0.8") for each in overrides
+    )
     return update(search, {**given, **named}, "search.")
 
 
@@ -128,7 +138,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list):
             raise ConfigError(f"{where} is {value!r}; expected a list")
-        return tuple(_convert(item, options[0], f"{where}[{index}]") for index, item in enumerate(items))
+        return tuple(
+            _convert(item, options[0], f"{where}[{index}]") for index, item in enumerate(items)
+        )
     if isinstance(hint, type) and is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {value!r}; expected a table of settings")
@@ -137,9 +149,15 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
             if name not in hints:
                 raise ConfigError(_unknown(f"{where}.{name}", name, list(hints)))
         for item in fields(hint):
-            if item.name not in value and item.default is MISSING and item.default_factory is MISSING:
+            if (
+                item.name not in value
+                and item.default is MISSING
+                and item.default_factory is MISSING
+            ):
                 raise ConfigError(f"{where} has no {item.name}; expected a value for it")
-        return hint(**{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()})
+        return hint(
+            **{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()}
+        )
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if mistake := mistaken_type(value, hint, where):

@@ -14,7 +14,9 @@ from transduce.data.writer import RaggedWriter, write_manifest
 def made_up_sentences(count, seed=0):
     """Sentences of made-up words."""
     chance = random.Random(0)
-    words = ["".join(chance.choices("aeioubdgklmnrstß", k=chance.randint(2, 7))) for _ in range(400)]
+    words = [
+        "".join(chance.choices("aeioubdgklmnrstß", k=chance.randint(2, 7))) for _ in range(400)
+    ]
     chance = random.Random(seed + 1)
     return [" ".join(chance.choices(words, k=chance.randint(2, 12))) + "." for _ in range(count)]
 
@@ -40,7 +42,12 @@ def make_store(tmp_path, tiny_tokenizer):
         folder = tmp_path / f"store-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         (folder / "target.model").write_bytes(tiny_tokenizer.to_bytes())
-        files = {"target.model": {"bytes": len(tiny_tokenizer.to_bytes()), "sha256": tiny_tokenizer.fingerprint}}
+        files = {
+            "target.model": {
+                "bytes": len(tiny_tokenizer.to_bytes()),
+                "sha256": tiny_tokenizer.fingerprint,
+            }
+        }
         corpora = corpora or {"corpus": len(lengths) // variants}
         chance = np.random.default_rng(1)
         empty = np.zeros((0, 2), np.int64)
@@ -65,7 +72,14 @@ def make_store(tmp_path, tiny_tokenizer):
             "test": {"corpora": {}, "variants": 1, "longest": 0},
         }
         write_manifest(
-            folder, {"format": FORMAT, "fingerprint": "made up", "joint": True, "sections": sections, "files": files}
+            folder,
+            {
+                "format": FORMAT,
+                "fingerprint": "made up",
+                "joint": True,
+                "sections": sections,
+                "files": files,
+            },
         )
         return Store(folder)
 

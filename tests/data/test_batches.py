@@ -71,7 +71,9 @@ def test_a_section_is_read_in_order(store, layout):
     batches = list(in_order(section, (pad, pad), tokens, layout))
     assert len(batches) > 2
     assert np.concatenate([batch.pairs for batch in batches]).tolist() == list(range(section.pairs))
-    sources = [s for b in batches for s in sentences(b, b.source, b.source_segments, b.source_positions)]
+    sources = [
+        s for b in batches for s in sentences(b, b.source, b.source_segments, b.source_positions)
+    ]
     assert sources == [row.tolist() for row in section.source]
     if layout == "packed":
         assert len({batch.source.shape + batch.target.shape for batch in batches}) == 1

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tests.data.conftest import made_up_sentences
-from transduce import cli
+from transduce.cli import commands
 from transduce.config import CleanConfig, CorpusConfig, DataConfig, Recipe, TokenizerConfig
 from transduce.data import prepare as stages
-from transduce.data import spooling
-from transduce.data.plan import Plan
+from transduce.data import shuffle
 from transduce.data.prepare import default_store, prepare
+from transduce.data.sampler import Sampler
 from transduce.data.store import MANIFEST, Store
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import load_recipe
@@ -26,8 +26,12 @@ PAIRS = 400
 
 
 def write_corpus(folder, name, pairs, seed):
-    (folder / f"{name}.en").write_text("".join(f"{s}\n" for s in made_up_sentences(pairs, seed)), encoding="utf-8")
-    (folder / f"{name}.de").write_text("".join(f"{s}\n" for s in made_up_sentences(pairs, seed + 99)), encoding="utf-8")
+    (folder / f"{name}.en").write_text(
+        "".join(f"{s}\n" for s in made_up_sentences(pairs, seed)), encoding="utf-8"
+    )
+    (folder / f"{name}.de").write_text(
+        "".join(f"{s}\n" for s in made_up_sentences(pairs, seed + 99)), encoding="utf-8"
+    )
     return CorpusConfig(source=(f"{name}.en",), target=(f"{name}.de",), name=name)
 
 
@@ -65,7 +69,9 @@ def test_every_pair_arrives_and_the_order_is_shuffled(recipe, tmp_path):
     store.verify()
     assert store.train.corpora == {"news": range(PAIRS), "talks": range(PAIRS, PAIRS + 50)}
     tokenizer = store.target_tokenizer
-    found = list(zip(*(texts_of(store.train, tokenizer, side) for side in ("source", "target")), strict=True))
+    found = list(
+        zip(*(texts_of(store.train, tokenizer, side) for side in ("source", "target")), strict=True)
+    )
     expected = [
         pair
         for name in ("news", "talks")
@@ -96,18 +102,23 @@ def test_zero_usable_pairs_are_refused_with_the_reasons(recipe, tmp_path):
     (tmp_path / "bad.en").write_text("a\n\n1\n")
     (tmp_path / "bad.de").write_text("\nb\n1\n")
     bad = CorpusConfig(source=("bad.en",), target=("bad.de",))
-    with pytest.raises(DataError, match=r"no usable pair is left of 3 \(2 empty, 1 copy\); look at"):
+    with pytest.raises(
+        DataError, match=r"no usable pair is left of 3 \(2 empty, 1 copy\); look at"
+    ):
         prepare(changed(recipe, corpora=(bad,)), tmp_path, tmp_path / "x.store")
     assert not (tmp_path / "x.store").exists()
 
 
 def test_validation_and_test_sets_keep_order_and_text(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(spooling, "_SPOOL_BYTES", 100)
+    monkeypatch.setattr(shuffle, "_SPOOL_BYTES", 100)
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
     for section, names in ((store.validation, ["valid"]), (store.test, ["test-a", "test-b"])):
         assert list(section.corpora) == names
         for name in names:
-            assert section.texts(name) == (lines(tmp_path / f"{name}.en"), lines(tmp_path / f"{name}.de"))
+            assert section.texts(name) == (
+                lines(tmp_path / f"{name}.en"),
+                lines(tmp_path / f"{name}.de"),
+            )
     sources = texts_of(store.test, store.target_tokenizer, "source")
     assert sources == lines(tmp_path / "test-a.en") + lines(tmp_path / "test-b.en")
 
@@ -120,7 +131,9 @@ def test_a_second_call_does_nothing(recipe, tmp_path):
     again = prepare(recipe, tmp_path, out, verify=True, say=said.append)
     assert (snapshot(out), said, again.fingerprint) == (before, [], first.fingerprint)
     os.utime(tmp_path / "news.en")  # touched, not changed
-    weighted = changed(recipe, corpora=tuple(replace(c, weight=2.0) for c in recipe.data.corpora), temperature=5.0)
+    weighted = changed(
+        recipe, corpora=tuple(replace(c, weight=2.0) for c in recipe.data.corpora), temperature=5.0
+    )
     prepare(weighted, tmp_path, out, say=said.append)
     assert (snapshot(out), said) == (before, [])
     assert not out.with_name("x.store.partial").exists()
@@ -129,11 +142,23 @@ def test_a_second_call_does_nothing(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda recipe, folder: write_corpus(folder, "news", PAIRS, 77) and recipe, "train corpus news"),
-        (lambda recipe, folder: write_corpus(folder, "valid", 20, 78) and recipe, "validation corpus valid"),
+        (
+            lambda recipe, folder: write_corpus(folder, "news", PAIRS, 77) and recipe,
+            "train corpus news",
+        ),
+        (
+            lambda recipe, folder: write_corpus(folder, "valid", 20, 78) and recipe,
+            "validation corpus valid",
+        ),
         (lambda recipe, folder: changed(recipe, max_tokens=40), "data.max_tokens"),
-        (lambda recipe, folder: changed(recipe, corpora=recipe.data.corpora[:1]), "train corpus talks"),
-        (lambda recipe, folder: changed(recipe, tokenizer=TokenizerConfig(vocab_size=340)), "data.tokenizer"),
+        (
+            lambda recipe, folder: changed(recipe, corpora=recipe.data.corpora[:1]),
+            "train corpus talks",
+        ),
+        (
+            lambda recipe, folder: changed(recipe, tokenizer=TokenizerConfig(vocab_size=340)),
+            "data.tokenizer",
+        ),
     ],
 )
 def test_a_changed_input_is_noticed(recipe, tmp_path, change, named):
@@ -153,7 +178,7 @@ def test_the_same_inputs_give_the_same_store(recipe, tmp_path):
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5])
 def test_an_interrupted_call_goes_on_from_what_is_finished(recipe, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(spooling, "_SPOOL_BYTES", 4096)  # several files a corpus
+    monkeypatch.setattr(shuffle, "_SPOOL_BYTES", 4096)  # several files a corpus
     out, finished, done_again = tmp_path / "x.store", [], []
     replace_file = os.replace
 
@@ -168,11 +193,18 @@ def test_an_interrupted_call_goes_on_from_what_is_finished(recipe, tmp_path, mon
         prepare(recipe, tmp_path, out)
     assert not out.exists()
     assert len(finished) == moment
-    monkeypatch.setattr(os, "replace", lambda source, target: (replace_file(source, target), done_again.append(target)))
+    monkeypatch.setattr(
+        os,
+        "replace",
+        lambda source, target: (replace_file(source, target), done_again.append(target)),
+    )
     store = prepare(recipe, tmp_path, out)
     assert not set(finished) & set(map(Path, done_again))
     monkeypatch.setattr(os, "replace", replace_file)
-    assert store.manifest["files"] == prepare(recipe, tmp_path, tmp_path / "whole.store").manifest["files"]
+    assert (
+        store.manifest["files"]
+        == prepare(recipe, tmp_path, tmp_path / "whole.store").manifest["files"]
+    )
 
 
 def test_unfinished_work_of_other_inputs_is_thrown_away(recipe, tmp_path, monkeypatch):
@@ -183,7 +215,8 @@ def test_unfinished_work_of_other_inputs_is_thrown_away(recipe, tmp_path, monkey
     monkeypatch.undo()
     write_corpus(tmp_path, "news", PAIRS, 7)
     assert (
-        prepare(recipe, tmp_path, out).manifest["files"] == prepare(recipe, tmp_path, tmp_path / "y").manifest["files"]
+        prepare(recipe, tmp_path, out).manifest["files"]
+        == prepare(recipe, tmp_path, tmp_path / "y").manifest["files"]
     )
 
 
@@ -220,7 +253,9 @@ def test_two_calls_at_once_do_not_meet(recipe, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 4, 6, 8, 12, 20, 28])
-def test_a_full_disk_is_one_line_and_leaves_nothing_that_looks_whole(recipe, tmp_path, monkeypatch, moment):
+def test_a_full_disk_is_one_line_and_leaves_nothing_that_looks_whole(
+    recipe, tmp_path, monkeypatch, moment
+):
     out = tmp_path / "x.store"
     calls = []
     fsync = os.fsync
@@ -268,17 +303,24 @@ def test_sampling_stores_several_segmentations_of_the_same_pairs(recipe, tmp_pat
 
 def test_pairs_with_too_many_tokens_are_dropped_and_counted(recipe, tmp_path):
     everything = prepare(recipe, tmp_path, tmp_path / "x.store").train
-    lengths = np.stack([np.diff(everything.source.offsets), np.diff(everything.target.offsets)]).max(0)
+    lengths = np.stack(
+        [np.diff(everything.source.offsets), np.diff(everything.target.offsets)]
+    ).max(0)
     limit = int(np.median(lengths))
     store = prepare(changed(recipe, max_tokens=limit), tmp_path, tmp_path / "y.store")
     assert store.train.longest <= limit
     assert store.train.pairs == (lengths <= limit).sum()
-    dropped = [about["dropped"] for about in store.manifest["sections"]["train"]["corpora"].values()]
+    dropped = [
+        about["dropped"] for about in store.manifest["sections"]["train"]["corpora"].values()
+    ]
     assert sum(reasons["too-many-tokens"] for reasons in dropped) == (lengths > limit).sum()
 
 
 def test_a_limit_that_leaves_no_pair_is_refused_and_makes_no_store(recipe, tmp_path):
-    with pytest.raises(DataError, match=r"no training pair is left: all 450 have more than 2 tokens on a side; raise"):
+    with pytest.raises(
+        DataError,
+        match=r"no training pair is left: all 450 have more than 2 tokens on a side; raise",
+    ):
         prepare(changed(recipe, max_tokens=2), tmp_path, tmp_path / "x.store")
     assert not (tmp_path / "x.store").exists()
 
@@ -286,21 +328,27 @@ def test_a_limit_that_leaves_no_pair_is_refused_and_makes_no_store(recipe, tmp_p
 @pytest.mark.parametrize("place", ["news.en/x.store", "y.store"])
 def test_a_place_that_cannot_be_written_is_one_line(recipe, tmp_path, place):
     (tmp_path / "y.store.partial").touch()
-    with pytest.raises(DataError, match=r"store\.partial cannot be used: (Not a directory|File exists)"):
+    with pytest.raises(
+        DataError, match=r"store\.partial cannot be used: (Not a directory|File exists)"
+    ):
         prepare(recipe, tmp_path, tmp_path / place)
 
 
 def test_no_sampled_segmentation_is_longer_than_allowed(recipe, tmp_path):
     tokenizer = TokenizerConfig(vocab_size=400, sampling=0.5, variants=2)
-    store = prepare(changed(recipe, tokenizer=tokenizer, max_tokens=30), tmp_path, tmp_path / "x.store")
-    lengths = np.concatenate([np.diff(store.train.source.offsets), np.diff(store.train.target.offsets)])
+    store = prepare(
+        changed(recipe, tokenizer=tokenizer, max_tokens=30), tmp_path, tmp_path / "x.store"
+    )
+    lengths = np.concatenate(
+        [np.diff(store.train.source.offsets), np.diff(store.train.target.offsets)]
+    )
     assert lengths.max() <= store.train.longest <= 30
     assert store.train.pairs > 100
 
 
 @pytest.mark.slow
 def test_processes_give_the_same_store_as_none(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(spooling, "_SPOOL_BYTES", 4096)
+    monkeypatch.setattr(shuffle, "_SPOOL_BYTES", 4096)
     monkeypatch.setattr(stages, "_ALONE", 0)
     one, two = (prepare(recipe, tmp_path, tmp_path / f"{n}.store", workers=n) for n in (1, 2))
     assert one.manifest["files"] == two.manifest["files"]
@@ -308,7 +356,7 @@ def test_processes_give_the_same_store_as_none(recipe, tmp_path, monkeypatch):
 
 def test_what_comes_out_can_be_trained_on(recipe, tmp_path):
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
-    plan = Plan.of(recipe, store)
+    plan = Sampler.of(recipe, store)
     seen = np.concatenate([plan.batch(step).pairs for step in range(plan.steps_per_epoch)])
     assert sorted(seen) == list(range(PAIRS + 50))
 
@@ -317,15 +365,19 @@ def test_the_command_line_says_what_it_made(tmp_path, capsys):
     write_corpus(tmp_path, "news", 200, 1)
     path = tmp_path / "small.toml"
     path.write_text('[[data.corpora]]\nsource = "news.en"\ntarget = "news.de"\n')
-    settings = ["data.tokenizer.vocab_size=330", "data.clean.max_ratio=20", "training.tokens_per_step=900"]
-    assert cli.run(["prepare", str(path), *settings]) == 0
+    settings = [
+        "data.tokenizer.vocab_size=330",
+        "data.clean.max_ratio=20",
+        "training.tokens_per_step=900",
+    ]
+    assert commands.run(["prepare", str(path), *settings]) == 0
     printed = capsys.readouterr()
     assert "learned a tokenizer from 400 sentences" in printed.err
     assert str(default_store(str(path))) in printed.out
     row = next(line for line in printed.out.splitlines() if line.startswith("train"))
     assert row.split()[:3] == ["train", "news.en", "200"]
     assert "of them used" in printed.out
-    assert cli.run(["prepare", str(path), *settings]) == 0
+    assert commands.run(["prepare", str(path), *settings]) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -333,11 +385,17 @@ def test_a_store_is_used_where_its_text_is_not(recipe, tmp_path):
     before = prepare(recipe, tmp_path, tmp_path / "x.store")
     elsewhere = tmp_path / "another machine"
     (tmp_path / "x.store").rename(elsewhere.mkdir() or elsewhere / "x.store")
-    assert prepare(recipe, elsewhere, elsewhere / "x.store", replace=False).fingerprint == before.fingerprint
+    assert (
+        prepare(recipe, elsewhere, elsewhere / "x.store", replace=False).fingerprint
+        == before.fingerprint
+    )
     other = changed(recipe, max_tokens=99)
     with pytest.raises(DataError, match=r"made with other settings or text \(data\.max_tokens\)"):
         prepare(other, elsewhere, elsewhere / "x.store", replace=False)
-    misspelt = changed(recipe, corpora=(replace(recipe.data.corpora[0], source=("mews.en",)), recipe.data.corpora[1]))
+    misspelt = changed(
+        recipe,
+        corpora=(replace(recipe.data.corpora[0], source=("mews.en",)), recipe.data.corpora[1]),
+    )
     with pytest.raises(DataError, match=r"mews\.en does not exist"):
         prepare(misspelt, elsewhere, elsewhere / "x.store", replace=False)
 
@@ -361,23 +419,44 @@ def test_killed_at_every_stage_it_still_ends_with_the_same_store(tmp_path):
     write_corpus(tmp_path, "news", 30_000, 1)
     path = tmp_path / "small.toml"
     path.write_text('[[data.corpora]]\nsource = "news.en"\ntarget = "news.de"\n')
-    command = [sys.executable, "-m", "transduce", "prepare", str(path), "data.tokenizer.vocab_size=330"]
-    subprocess.run([*command, "--out", str(tmp_path / "whole.store")], check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "transduce",
+        "prepare",
+        str(path),
+        "data.tokenizer.vocab_size=330",
+    ]
+    subprocess.run(
+        [*command, "--out", str(tmp_path / "whole.store")], check=True, capture_output=True
+    )
     work, kills = tmp_path / "small.store.partial", 0
-    for sign in ("fingerprint", "train-0-0.spool", "cleaned.json", "target.model", "train-0-1.npz", "store"):
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    for sign in (
+        "fingerprint",
+        "train-0-0.spool",
+        "cleaned.json",
+        "target.model",
+        "train-0-1.npz",
+        "store",
+    ):
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
             while process.poll() is None and not (work / sign).exists():
                 time.sleep(0.001)
             kills += process.poll() is None
             process.kill()
     assert kills >= 5
     subprocess.run(command, check=True, capture_output=True)
-    assert Store(tmp_path / "small.store").manifest["files"] == Store(tmp_path / "whole.store").manifest["files"]
+    assert (
+        Store(tmp_path / "small.store").manifest["files"]
+        == Store(tmp_path / "whole.store").manifest["files"]
+    )
     assert not work.exists()
 
 
 def test_a_recipe_file_is_all_that_is_needed(tmp_path):
-    from transduce.data.phrases import write_phrases
+    from transduce.corpora.phrases import write_phrases
 
     path = write_phrases(tmp_path, "en", "de", 300, 1)
     assert prepare(path).path == tmp_path / "recipe.store"

@@ -15,7 +15,10 @@ from transduce.data.writer import RaggedWriter
 from transduce.errors import DataError
 
 
-@given(st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=20), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=20),
+    st.randoms(use_true_random=False),
+)
 @settings(deadline=None, database=None)
 def test_rows_are_gathered_as_they_were_written(tmp_path_factory, rows, chance):
     folder = tmp_path_factory.mktemp("ragged")
@@ -23,8 +26,15 @@ def test_rows_are_gathered_as_they_were_written(tmp_path_factory, rows, chance):
         for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
             lengths = np.array([len(row) for row in part], np.int64)
             writer.extend(np.array([value for row in part for value in row], np.int64), lengths)
-    assert writer.entries["x.values"]["bytes"] == (folder / "x.values").stat().st_size == 2 * sum(map(len, rows))
-    values, offsets = np.fromfile(folder / "x.values", "<u2"), np.fromfile(folder / "x.offsets", OFFSETS)
+    assert (
+        writer.entries["x.values"]["bytes"]
+        == (folder / "x.values").stat().st_size
+        == 2 * sum(map(len, rows))
+    )
+    values, offsets = (
+        np.fromfile(folder / "x.values", "<u2"),
+        np.fromfile(folder / "x.offsets", OFFSETS),
+    )
     ragged = Ragged(values, offsets)
     assert [row.tolist() for row in ragged] == rows
     chosen = [chance.randrange(len(rows)) for _ in range(7)] if rows else []

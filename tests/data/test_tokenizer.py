@@ -23,14 +23,18 @@ SIZES = {"bpe": 370, "unigram": 340}
 def sentences(count, seed=0):
     """Sentences of made-up words."""
     chance = random.Random(0)
-    words = ["".join(chance.choices("aeioubdgklmnrstß", k=chance.randint(2, 7))) for _ in range(400)]
+    words = [
+        "".join(chance.choices("aeioubdgklmnrstß", k=chance.randint(2, 7))) for _ in range(400)
+    ]
     chance = random.Random(seed + 1)
     return [" ".join(chance.choices(words, k=chance.randint(2, 12))) + "." for _ in range(count)]
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def tokenizer(request):
-    return Tokenizer.train(sentences(500), replace(CONFIG, kind=request.param, vocab_size=SIZES[request.param]))
+    return Tokenizer.train(
+        sentences(500), replace(CONFIG, kind=request.param, vocab_size=SIZES[request.param])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,8 @@ def normalising():
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text(
-    st.sampled_from(" \t\u00a0\u2581\u2582\u2585\0\r\n\ufeff\ufffd\U0010ffff\U0010fffe<>aé🎉"), max_size=12
+    st.sampled_from(" \t\u00a0\u2581\u2582\u2585\0\r\n\ufeff\ufffd\U0010ffff\U0010fffe<>aé🎉"),
+    max_size=12,
 )
 NASTY = [
     "",
@@ -101,9 +106,13 @@ def test_ids_are_the_ones_other_runtimes_expect(tokenizer, tmp_path):
 
 def test_training_is_deterministic(tokenizer):
     kind = next(kind for kind, size in SIZES.items() if size == tokenizer.vocab_size)
-    again = Tokenizer.train(sentences(500), replace(CONFIG, kind=kind, vocab_size=tokenizer.vocab_size))
+    again = Tokenizer.train(
+        sentences(500), replace(CONFIG, kind=kind, vocab_size=tokenizer.vocab_size)
+    )
     assert again.to_bytes() == tokenizer.to_bytes()
-    other = Tokenizer.train(sentences(500, seed=1), replace(CONFIG, kind=kind, vocab_size=tokenizer.vocab_size))
+    other = Tokenizer.train(
+        sentences(500, seed=1), replace(CONFIG, kind=kind, vocab_size=tokenizer.vocab_size)
+    )
     assert other.fingerprint != tokenizer.fingerprint
 
 
@@ -145,7 +154,8 @@ def test_punctuation_is_normalised_in_the_model_itself(normalising):
 def test_accents_are_composed_as_unicode_does(normalising_once, text):
     canonical = unicodedata.normalize("NFD", text)
     alone = all(len(cluster) <= 1 for cluster in _mark_runs(canonical))
-    if alone:  # runs of several marks are composed only where Unicode has one character for all of them
+    # Runs of several marks are composed only where Unicode has one character for all of them.
+    if alone:
         assert normalising_once.normalise(canonical) == unicodedata.normalize("NFC", text)
 
 
@@ -168,10 +178,15 @@ def test_without_byte_fallback_the_unknown_is_unknown():
 def test_a_vocabulary_the_corpus_cannot_fill_is_refused_with_the_largest_it_can():
     for kind in ("bpe", "unigram"):
         config = replace(CONFIG, kind=kind, vocab_size=50_000)
-        with pytest.raises(ConfigError, match=r"vocab_size is 50,000, but this corpus supports at most") as refusal:
+        with pytest.raises(
+            ConfigError, match=r"vocab_size is 50,000, but this corpus supports at most"
+        ) as refusal:
             Tokenizer.train(sentences(50), config)
         largest = int(str(refusal.value).split("at most ")[1].split(";")[0].replace(",", ""))
-        assert Tokenizer.train(sentences(50), replace(config, vocab_size=largest)).vocab_size == largest
+        assert (
+            Tokenizer.train(sentences(50), replace(config, vocab_size=largest)).vocab_size
+            == largest
+        )
         with pytest.raises(ConfigError, match="at most"):
             Tokenizer.train(sentences(50), replace(config, vocab_size=largest + 1))
 
@@ -182,7 +197,9 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused():
 
 
 def test_bad_input_gets_one_line(tokenizer):
-    with pytest.raises(InputError, match=r"character 3 of the text is the unpaired surrogate U\+D800"):
+    with pytest.raises(
+        InputError, match=r"character 3 of the text is the unpaired surrogate U\+D800"
+    ):
         tokenizer.encode_batch(["fine", "ab\ud800"])
     with pytest.raises(InputError, match="unpaired surrogate"):
         Tokenizer.train(["ab\ud800"], CONFIG)
@@ -207,6 +224,8 @@ def test_a_tokenizer_travels_to_other_processes_and_files(tokenizer, tmp_path):
     (tmp_path / "t.model").write_bytes(tokenizer.to_bytes())
     for other in (pickle.loads(pickle.dumps(tokenizer)), Tokenizer.load(tmp_path / "t.model")):
         assert other.fingerprint == tokenizer.fingerprint
-        assert other.pieces(other.encode("the river")) == tokenizer.pieces(tokenizer.encode("the river"))
+        assert other.pieces(other.encode("the river")) == tokenizer.pieces(
+            tokenizer.encode("the river")
+        )
     with pytest.raises(DataError, match="cannot be read as a tokenizer"):
         Tokenizer.load(tmp_path / "absent.model")

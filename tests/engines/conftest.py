@@ -3,7 +3,7 @@
 import pytest
 
 from tests import trained
-from transduce.bundle import load_bundle
+from transduce.storage.bundle import load_bundle
 
 
 @pytest.fixture(scope="session")

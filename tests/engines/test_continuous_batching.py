@@ -39,12 +39,17 @@ BOUNDS = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.float16: {"rtol": 5
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize(("K", "r", "d_k", "d_v"), [(2, None, 16, 16), (3, None, 24, 6), (2, 50, 16, 32)])
+@pytest.mark.parametrize(
+    ("K", "r", "d_k", "d_v"), [(2, None, 16, 16), (3, None, 24, 6), (2, 50, 16, 32)]
+)
 def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, K, r, d_k, d_v):
     """Of two sentences the first is past one tile of keys, the second says its first token."""
     torch.manual_seed(0)
     h, R, lengths = 2, 2 * K, [70, 0]
-    joined, cache = torch.randn(R, h * (2 * d_k + d_v)).to(dtype), torch.randn(R, W, h * (d_k + d_v)).to(dtype)
+    joined, cache = (
+        torch.randn(R, h * (2 * d_k + d_v)).to(dtype),
+        torch.randn(R, W, h * (d_k + d_v)).to(dtype),
+    )
     ancestors = (
         torch.randint(K, (R, W), dtype=torch.int32)
         + torch.arange(2, dtype=torch.int32).repeat_interleave(K)[:, None] * K
@@ -57,7 +62,9 @@ def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, K, r, d_k
         first = 0 if r is None else max(0, t - r // 2)
         kept = [before[ancestors[row, c], c] for c in range(first, t)]
         keys, values = torch.stack([*kept, new]).double().split([h * d_k, h * d_v], dim=1)
-        q, k, v = (x.view(-1, h, x.size(-1) // h).transpose(0, 1) for x in (q[None].double(), keys, values))
+        q, k, v = (
+            x.view(-1, h, x.size(-1) // h).transpose(0, 1) for x in (q[None].double(), keys, values)
+        )
         expected = attention(q, k, v).flatten()
         torch.testing.assert_close(output[row].double(), expected, **BOUNDS[dtype])
         assert cache[row, t].equal(new)
@@ -70,8 +77,13 @@ def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, K, r, d_k
 def test_the_hypotheses_of_a_sentence_attend_to_its_source_and_not_to_padding(dtype, K, d_k, d_v):
     torch.manual_seed(0)
     h, S, lengths = 2, 64, [50, 1]
-    queries, memory = torch.randn(2 * K, h * d_k).to(dtype), torch.randn(2, S, 2, h * (d_k + d_v)).to(dtype)[:, :, 1]
-    output = kernels.attend_memory(queries, memory, torch.tensor(lengths, dtype=torch.int32), h, d_k)
+    queries, memory = (
+        torch.randn(2 * K, h * d_k).to(dtype),
+        torch.randn(2, S, 2, h * (d_k + d_v)).to(dtype)[:, :, 1],
+    )
+    output = kernels.attend_memory(
+        queries, memory, torch.tensor(lengths, dtype=torch.int32), h, d_k
+    )
     for b, length in enumerate(lengths):
         q = queries.view(2, K, h, d_k)[b].transpose(0, 1)
         keys, values = memory[b, :length].split([h * d_k, h * d_v], dim=1)
@@ -90,14 +102,23 @@ def accelerated(**changes):
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 @torch.inference_mode()
 def test_a_step_of_every_model_equals_the_plain_one(changes):
-    model, plain, chance, K = accelerated(**changes), build(**changes).float(), torch.Generator().manual_seed(0), 2
+    model, plain, chance, K = (
+        accelerated(**changes),
+        build(**changes).float(),
+        torch.Generator().manual_seed(0),
+        2,
+    )
     pad, length = source_pad(model), torch.zeros(2, dtype=torch.long)
     some = SOURCES[:2]
     state, tokens = FixedState(model, length, 8, 2 * K, 6), torch.full((2 * K,), model.config.pad)
-    padded = torch.tensor([[*source, *[pad] * (8 - len(source))] for source in some[::-1]], dtype=torch.int32)
+    padded = torch.tensor(
+        [[*source, *[pad] * (8 - len(source))] for source in some[::-1]], dtype=torch.int32
+    )
     lengths = torch.tensor([len(source) for source in some[::-1]], dtype=torch.int32)
     state.read(torch.tensor([1, 0]), padded, lengths)  # the places need not be in order
-    cache = buffered(plain.encode(Tokens.padded(some, pad))).select(torch.arange(2).repeat_interleave(K))
+    cache = buffered(plain.encode(Tokens.padded(some, pad))).select(
+        torch.arange(2).repeat_interleave(K)
+    )
     for t in range(3):
         length.fill_(t)
         expected, cache = plain.decode(tokens[:, None], cache)
@@ -170,7 +191,9 @@ def test_settling_in_place_equals_the_search_in_torch(config, ties, seed, data):
     """Exactly, to the last bit of every score, as long as a sentence is searched."""
     V, K, C, B, draw = 50, config.width, 8, 2, torch.Generator().manual_seed(seed)
     limits = data.draw(st.lists(st.integers(0, 4), min_size=B, max_size=B))
-    prefixes = [data.draw(st.lists(st.integers(1, V - 2), max_size=min(limit, 2))) for limit in limits]
+    prefixes = [
+        data.draw(st.lists(st.integers(1, V - 2), max_size=min(limit, 2))) for limit in limits
+    ]
     expected = begin(limits, V - 1, config, prefixes=prefixes, capacity=W - 1)
     found, tokens = copy(expected), torch.full((B * K,), V - 1)
     ancestors, expected_ancestors = (torch.zeros(B * K, W, dtype=torch.int32) for _ in range(2))
@@ -193,7 +216,9 @@ def test_settling_in_place_equals_the_search_in_torch(config, ties, seed, data):
         alive = expected.alive()
         expected, rows, said = searches.settle(expected, *held, config, pad=V - 1)
         before = expected_ancestors[rows]
-        expected_ancestors = before.where(torch.arange(W) < at.repeat_interleave(K)[:, None], rows[:, None].int())
+        expected_ancestors = before.where(
+            torch.arange(W) < at.repeat_interleave(K)[:, None], rows[:, None].int()
+        )
 
         assert found.ended.score.equal(expected.ended.score)
         assert found.ended.tokens.equal(expected.ended.tokens)
@@ -221,16 +246,21 @@ def test_hypotheses_longer_than_one_part_are_moved_whole():
     beams.ended.score.copy_(torch.tensor([[-0.5, -9.0]]))
     before, ancestors = copy(beams), torch.arange(2 * W, dtype=torch.int32).view(2, W)
     values = torch.tensor([[-3.0, -9.0, -9.0, -math.inf], [-0.5, -9.0, -9.0, -math.inf]])
-    picks = Picks(values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2))
+    picks = Picks(
+        values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2)
+    )
     settle(beams, picks, torch.zeros(2, dtype=torch.long), ancestors, config, pad=9)
-    assert beams.live.tokens[0, :, :71].equal(torch.cat([before.live.tokens[0, [1, 0], :70], torch.full((2, 1), 5)], 1))
+    assert beams.live.tokens[0, :, :71].equal(
+        torch.cat([before.live.tokens[0, [1, 0], :70], torch.full((2, 1), 5)], 1)
+    )
     assert ancestors[:, :71].tolist() == [[*range(W, W + 70), 1], [*range(70), 0]]
     assert beams.ended.tokens[0, 0, :70].equal(before.ended.tokens[0, 0, :70])
     assert beams.ended.tokens[0, 1, :71].tolist() == [*before.live.tokens[0, 1, :70].tolist(), 0]
 
 
 @pytest.mark.parametrize(
-    ("patience", "goes_on"), [(1.0, False), (1.25, True), (1.5, True), (1e30, True), (math.inf, True)]
+    ("patience", "goes_on"),
+    [(1.0, False), (1.25, True), (1.5, True), (1e30, True), (math.inf, True)],
 )
 def test_a_search_is_over_when_enough_have_ended(patience, goes_on):
     """The second end comes behind a better hypothesis, which lives on if patience allows."""
@@ -239,8 +269,17 @@ def test_a_search_is_over_when_enough_have_ended(patience, goes_on):
     beams.endings.fill_(1)
     beams.live.score.copy_(torch.tensor([[-1.0, -2.0]]))
     values = torch.tensor([[-3.0, -9.0, -9.0, -math.inf], [-0.5, -9.0, -9.0, -math.inf]])
-    picks = Picks(values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2))
-    settle(beams, picks, torch.zeros(2, dtype=torch.long), torch.zeros(2, 6, dtype=torch.int32), config, pad=9)
+    picks = Picks(
+        values, torch.full((2, 4), 5, dtype=torch.int32), torch.tensor([-9.0, -1.0]), torch.zeros(2)
+    )
+    settle(
+        beams,
+        picks,
+        torch.zeros(2, dtype=torch.long),
+        torch.zeros(2, 6, dtype=torch.int32),
+        config,
+        pad=9,
+    )
     assert beams.endings.tolist() == [2]
     assert beams.alive().tolist() == [goes_on]
 
@@ -295,7 +334,9 @@ def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
     monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 0)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "graph", lambda _, pool, stream, mode: nullcontext(recorded.append(stream)))
+    monkeypatch.setattr(
+        torch.cuda, "graph", lambda _, pool, stream, mode: nullcontext(recorded.append(stream))
+    )
     graphs = slots.Graphs(device)
     for _ in range(2):
         graphs.run("steps", lambda: None)
@@ -320,11 +361,14 @@ def test_a_bad_prefix_and_an_empty_source_are_refused():
         list(slots.search(model, jobs_of([[]], config, [()]), config, {}))
     learned = accelerated(N=1, positions="learned", max_positions=4)
     with pytest.raises(InputError, match="found a sequence of 5 tokens; learned positions end"):
-        list(slots.search(learned, jobs_of([[5, 0], [5, 6, 7, 8, 0]], config, [(), ()]), config, {}))
+        list(
+            slots.search(learned, jobs_of([[5, 0], [5, 6, 7, 8, 0]], config, [(), ()]), config, {})
+        )
     assert list(slots.search(model, [], config, {})) == []  # nothing is asked, nothing is wrong
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, about what is not a number
+# The interpreter's, about what is not a number.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @torch.inference_mode()
 def test_a_model_that_gives_no_number_is_named():
     model, config = accelerated(N=1), SearchConfig(max_length=3)
@@ -335,7 +379,13 @@ def test_a_model_that_gives_no_number_is_named():
 
 @torch.inference_mode()
 def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
-    model, config, kept, tried, make = accelerated(N=1), SearchConfig(beam_size=1, max_length=2), {}, [], slots.Slots
+    model, config, kept, tried, make = (
+        accelerated(N=1),
+        SearchConfig(beam_size=1, max_length=2),
+        {},
+        [],
+        slots.Slots,
+    )
     jobs = jobs_of([[5, 0]], config, [()])
     expected = dict(slots.search(model, jobs, config, {}))
     kept["another shape"], made = None, []
@@ -350,7 +400,10 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
 
     monkeypatch.setattr(slots, "Slots", short_of_memory)
     assert dict(slots.search(model, jobs, config, kept)) == expected
-    assert tried == [(["another shape"], []), ([], [None])]  # and nothing of the first attempt is left
+    assert tried == [
+        (["another shape"], []),
+        ([], [None]),
+    ]  # and nothing of the first attempt is left
 
 
 @torch.inference_mode()
@@ -378,7 +431,9 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch)
     assert {number: [one.ids for one in each] for number, each in found} == {
         number: [one.ids for one in each] for number, each in expected.items()
     }
-    monkeypatch.setattr(slots.Slots, "_steps", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    monkeypatch.setattr(
+        slots.Slots, "_steps", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError)
+    )
     with pytest.raises(torch.OutOfMemoryError):
         list(slots.search(model, jobs, config, {}))
 
@@ -388,6 +443,8 @@ def test_no_step_is_taken_that_nobody_needs(monkeypatch):
     """A sentence of n tokens and its end takes n + 1 steps, also where steps come two by two."""
     config = SearchConfig(beam_size=2, min_length=4, max_length=4)
     counts, steps = [], slots.Slots._steps
-    monkeypatch.setattr(slots.Slots, "_steps", lambda self, count: [counts.append(count), steps(self, count)])
+    monkeypatch.setattr(
+        slots.Slots, "_steps", lambda self, count: [counts.append(count), steps(self, count)]
+    )
     dict(slots.search(accelerated(N=1), jobs_of([[5, 6, 0], [7, 0]], config, [(), ()]), config, {}))
     assert sum(counts) == 5

@@ -12,22 +12,27 @@ import torch
 
 from tests.model.conftest import VARIANTS
 from tests.trained import MODEL
-from transduce.bundle import load_bundle, save_bundle
 from transduce.config import SearchConfig
 from transduce.data.tokenizer import Tokenizer
-from transduce.decoding.translator import Translator
 from transduce.engines import ctranslate2 as engines
 from transduce.engines.conversion import convert, refusal
 from transduce.engines.ctranslate2 import CTranslate2Engine
 from transduce.engines.torch import TorchEngine, load_model
 from transduce.errors import ConfigError, ExportError
 from transduce.model import Tokens, Transformer
+from transduce.storage.bundle import load_bundle, save_bundle
+from transduce.translation.translator import Translator
 
 pytest.importorskip("ctranslate2")
 CARRIED = {
     name: changes
     for name, changes in VARIANTS.items()
-    if name not in ("neighbourhood", "two-way", "heads of one size")  # two-way: with a vocabulary of its own, below
+    if name
+    not in (
+        "neighbourhood",
+        "two-way",
+        "heads of one size",
+    )  # two-way: with a vocabulary of its own, below
 }
 
 
@@ -35,12 +40,15 @@ def random_bundle(folder, tokenizer_files, **changes):
     torch.manual_seed(5)
     recipe_model = replace(MODEL, **changes)
     model = Transformer(recipe_model)
-    for parameter in model.parameters():  # biases and norms off their starting point, so that they matter
+    # Biases and norms off their starting point, so that they matter.
+    for parameter in model.parameters():
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
     from transduce.config import Recipe
 
-    return load_bundle(save_bundle(folder, Recipe(model=recipe_model), model.state_dict(), tokenizer_files, {}, {}))
+    return load_bundle(
+        save_bundle(folder, Recipe(model=recipe_model), model.state_dict(), tokenizer_files, {}, {})
+    )
 
 
 def ids(found):
@@ -52,10 +60,16 @@ def sources(bundle, sentences):
     return Tokenizer(bundle.tokenizer_files["tokenizer.model"]).encode_batch(sentences)
 
 
-@pytest.mark.parametrize("changes", [*CARRIED.values(), {"sharing": "two-way"}], ids=[*CARRIED, "two-way"])
+@pytest.mark.parametrize(
+    "changes", [*CARRIED.values(), {"sharing": "two-way"}], ids=[*CARRIED, "two-way"]
+)
 def test_the_converted_model_gives_the_same_log_probabilities(changes, bundle, tmp_path):
     mine = random_bundle(tmp_path / "b", bundle.tokenizer_files, **changes)
-    engine, model, chance = CTranslate2Engine(mine, "cpu", quantization="float32"), load_model(mine), random.Random(0)
+    engine, model, chance = (
+        CTranslate2Engine(mine, "cpu", quantization="float32"),
+        load_model(mine),
+        random.Random(0),
+    )
     for _ in range(3):
         length = chance.randint(1, 25)
         source, target = ([*chance.choices(range(2, 499), k=n), 0] for n in (length, 30 - length))
@@ -67,7 +81,9 @@ def test_the_converted_model_gives_the_same_log_probabilities(changes, bundle, t
         torch.testing.assert_close(torch.tensor(scored), expected, atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize("config", [SearchConfig(beam_size=1), SearchConfig(), SearchConfig(alpha=0.0, beam_size=3)])
+@pytest.mark.parametrize(
+    "config", [SearchConfig(beam_size=1), SearchConfig(), SearchConfig(alpha=0.0, beam_size=3)]
+)
 def test_it_finds_what_torch_finds(bundle, sources, config):
     config = replace(config, max_extra=10)
     ours = TorchEngine(load_model(bundle)).search(sources[:60], config)
@@ -78,7 +94,9 @@ def test_it_finds_what_torch_finds(bundle, sources, config):
         assert mine[0].token_log_probs == pytest.approx(other[0].token_log_probs, abs=1e-4)
 
 
-@pytest.mark.parametrize("config", [SearchConfig(max_length=3), SearchConfig(max_extra=0, beam_size=1)])
+@pytest.mark.parametrize(
+    "config", [SearchConfig(max_length=3), SearchConfig(max_extra=0, beam_size=1)]
+)
 def test_limits_are_those_of_each_sentence(bundle, sources, config):
     ours = TorchEngine(load_model(bundle)).search(sources[:30], config)
     theirs = CTranslate2Engine(bundle, "cpu", quantization="float32").search(sources[:30], config)
@@ -101,9 +119,15 @@ def test_an_output_may_be_empty(beam_size, bundle, tmp_path):
 
 def test_what_it_searches_otherwise_is_left_to_torch(bundle, sources):
     engine, torch_engine = CTranslate2Engine(bundle, "cpu"), TorchEngine(load_model(bundle))
-    for config in (SearchConfig(temperature=1.0, seed=3), SearchConfig(no_repeat_ngram=1), SearchConfig(min_length=9)):
+    for config in (
+        SearchConfig(temperature=1.0, seed=3),
+        SearchConfig(no_repeat_ngram=1),
+        SearchConfig(min_length=9),
+    ):
         config = replace(config, max_extra=5)
-        assert ids(engine.search(sources[:4], config)) == ids(torch_engine.search(sources[:4], config))
+        assert ids(engine.search(sources[:4], config)) == ids(
+            torch_engine.search(sources[:4], config)
+        )
     plain = SearchConfig(max_extra=5)
     prefixes = [[7], [8]]
     assert ids(engine.search(sources[:2], plain, prefixes=prefixes)) == ids(
@@ -114,11 +138,20 @@ def test_what_it_searches_otherwise_is_left_to_torch(bundle, sources):
 @pytest.mark.parametrize("asked", [{"engine": "ctranslate2"}, {"precision": "int8"}])
 @pytest.mark.parametrize(
     "setting",
-    [{"temperature": 0.5}, {"no_repeat_ngram": 3}, {"min_length": 9}, {"patience": 0.3}, {"max_repeats": 2}, {}],
+    [
+        {"temperature": 0.5},
+        {"no_repeat_ngram": 3},
+        {"min_length": 9},
+        {"patience": 0.3},
+        {"max_repeats": 2},
+        {},
+    ],
 )
 def test_asked_for_by_name_it_is_never_replaced_by_torch(bundle, asked, setting):
     translator = Translator(bundle, device="cpu", **asked, search=SearchConfig(**setting))
-    with pytest.raises(ConfigError, match=f"search.{next(iter(setting))} is" if setting else "a prefix is forced"):
+    with pytest.raises(
+        ConfigError, match=f"search.{next(iter(setting))} is" if setting else "a prefix is forced"
+    ):
         translator.translate("in 98 weeks", prefix="" if setting else "in")
     assert Translator(bundle, device="cpu", **asked).translate("in 98 weeks").text
 
@@ -126,12 +159,15 @@ def test_asked_for_by_name_it_is_never_replaced_by_torch(bundle, asked, setting)
 def test_int8_does_not_depend_on_neighbours(bundle, sources):
     engine, config = CTranslate2Engine(bundle, "cpu"), SearchConfig(max_extra=10)
     together = ids(engine.search(sources[:100], config, token_scores=False))
-    alone = [ids(engine.search([source], config, token_scores=False))[0] for source in sources[:100]]
+    alone = [
+        ids(engine.search([source], config, token_scores=False))[0] for source in sources[:100]
+    ]
     assert sum(a == b for a, b in zip(together, alone, strict=True)) >= 99
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"r": 5}, "model.r is 5"), ({"d_k": 8}, "model.d_k is 8"), ({"d_v": 32}, "model.d_v 32")]
+    ("changes", "message"),
+    [({"r": 5}, "model.r is 5"), ({"d_k": 8}, "model.d_k is 8"), ({"d_v": 32}, "model.d_v 32")],
 )
 def test_what_cannot_be_carried_is_refused_by_name(changes, message, bundle, tmp_path):
     assert message in refusal(replace(MODEL, **changes))
@@ -149,7 +185,8 @@ def test_auto_takes_it_on_a_cpu_and_converts_once(bundle, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda content: content[:-1] + bytes([content[-1] ^ 1]), lambda content: content[:-8]]
+    "damage",
+    [lambda content: content[:-1] + bytes([content[-1] ^ 1]), lambda content: content[:-8]],
 )
 def test_a_conversion_that_is_damaged_is_made_anew(bundle, tmp_path, damage):
     copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
@@ -160,7 +197,9 @@ def test_a_conversion_that_is_damaged_is_made_anew(bundle, tmp_path, damage):
     assert model.read_bytes() == whole
 
 
-def test_a_place_that_cannot_be_written_is_replaced_by_the_users_cache(bundle, tmp_path, monkeypatch):
+def test_a_place_that_cannot_be_written_is_replaced_by_the_users_cache(
+    bundle, tmp_path, monkeypatch
+):
     mine = random_bundle(tmp_path / "b", bundle.tokenizer_files)
     (tmp_path / "b.ctranslate2").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -174,7 +213,9 @@ def test_a_new_bundle_in_an_old_place_is_converted_anew(bundle, tmp_path):
         weights = {name: torch.randn_like(each) for name, each in bundle.weights().items()}
         weights["target_embedding.weight"][-1] = 0
         mine = load_bundle(
-            save_bundle(tmp_path / "b", bundle.recipe, weights, bundle.tokenizer_files, {}, {}, replace=True)
+            save_bundle(
+                tmp_path / "b", bundle.recipe, weights, bundle.tokenizer_files, {}, {}, replace=True
+            )
         )
         CTranslate2Engine(mine, "cpu")
         kept = list(mine.path.with_name(f"{mine.path.name}.ctranslate2").iterdir())

@@ -16,7 +16,6 @@ import torch
 from tests.model.conftest import SOURCES, VARIANTS, build
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
-from transduce.decoding.translator import Translator
 from transduce.engines import torch as engines
 from transduce.engines.buffers import buffered
 from transduce.engines.torch import TorchEngine, load_model, log_probabilities
@@ -27,6 +26,7 @@ from transduce.kernels.onednn import LARGE_PAGE, MADV_COLLAPSE
 from transduce.model import Tokens, Transformer
 from transduce.search.hypothesis import Job
 from transduce.search.search import search, sentence_seed
+from transduce.translation.translator import Translator
 
 SEARCHES = {
     "greedy": SearchConfig(beam_size=1, max_extra=6),
@@ -51,7 +51,9 @@ def searched_plainly(model, sources, config):
     for source in sources:
         state = model.encode(Tokens.padded([source], source_pad(model)))
         seeds = [sentence_seed(config.seed, source)]
-        found += search(decode, state, [config.limit(len(source))], model.config.pad, config, seeds=seeds)
+        found += search(
+            decode, state, [config.limit(len(source))], model.config.pad, config, seeds=seeds
+        )
     return found
 
 
@@ -72,7 +74,9 @@ def test_a_step_with_buffers_equals_decode(changes):
         logits, cache = model.decode(tokens[:, None], cache)
         torch.testing.assert_close(logits, expected)
         sentences = len(tokens) // 3
-        rows = torch.arange(sentences)[:, None] * 3 + torch.randint(3, (sentences, 3), generator=chance)
+        rows = torch.arange(sentences)[:, None] * 3 + torch.randint(
+            3, (sentences, 3), generator=chance
+        )
         rows = rows[1:] if time == 10 else rows  # a sentence has ended
         state, cache = state.select(rows.flatten()), cache.select(rows.flatten())
         tokens = torch.randint(model.config.vocab_size - 1, (rows.numel(),), generator=chance)
@@ -100,7 +104,9 @@ def test_threads_search_one_after_the_other(monkeypatch):
     assert not any(training for _, training in steps)
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="nothing is packed without oneDNN")
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="nothing is packed without oneDNN"
+)
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 @pytest.mark.parametrize("least", [0, 10**9], ids=["packed", "small"])
 @torch.inference_mode()
@@ -115,7 +121,10 @@ def test_a_packed_model_gives_the_same_numbers(changes, least, monkeypatch):
     torch.testing.assert_close(packed(source, target), unpacked(source, target))
     for count in (1, 2, 3, 4):  # rows of a step are filled up
         one = Tokens.padded(SOURCES[:count], source_pad(model))
-        got, expected = (each.decode(rows[:count, None], buffered(each.encode(one)))[0] for each in (packed, unpacked))
+        got, expected = (
+            each.decode(rows[:count, None], buffered(each.encode(one)))[0]
+            for each in (packed, unpacked)
+        )
         torch.testing.assert_close(got, expected)
 
 
@@ -123,7 +132,8 @@ def has_large_pages():
     if sys.platform != "linux" or not torch.backends.mkldnn.is_available():
         return False
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    if not setting.exists() or "[always]" in setting.read_text():  # they are there without being asked for
+    # They are there without being asked for.
+    if not setting.exists() or "[always]" in setting.read_text():
         return False
     with mmap.mmap(-1, 2 * LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.write(bytes(len(memory)))
@@ -136,13 +146,18 @@ def has_large_pages():
 
 def large_pages():
     """How many of them this process has."""
-    sizes = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    sizes = dict(
+        line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+    )
     return int(sizes["AnonHugePages"].split()[0]) * 1024 // LARGE_PAGE
 
 
 @pytest.mark.skipif(not has_large_pages(), reason="this system joins no pages of memory")
 def test_packed_matrices_come_to_lie_in_large_pages():
-    model, before = build(vocab_size=2**19, N=1).float(), large_pages()  # too large for memory that was used before
+    model, before = (
+        build(vocab_size=2**19, N=1).float(),
+        large_pages(),
+    )  # too large for memory that was used before
     inside = model.output_weight.nbytes // LARGE_PAGE - 1
     accelerate(model, frozen=True)
     deadline = monotonic() + 20
@@ -178,7 +193,10 @@ def test_graphs_are_dropped_where_a_model_changes(caplog):
     engine.device = torch.device("cuda")
     changes = {
         "nothing": (lambda: None, True),
-        "weights moved": (lambda: model.load_state_dict(build(N=1).float().state_dict(), assign=True), False),
+        "weights moved": (
+            lambda: model.load_state_dict(build(N=1).float().state_dict(), assign=True),
+            False,
+        ),
         "weights written": (lambda: model.output_weight.data.mul_(2), True),
         "a hook": (lambda: model.decoder[0].register_forward_hook(lambda *_: None), False),
         "a part": (lambda: setattr(model.encoder[0], "feed_forward", torch.nn.Tanh()), False),
@@ -201,7 +219,9 @@ def test_graphs_are_dropped_where_a_model_changes(caplog):
 def undecided():
     """A float32 model whose tokens come in pairs that differ by less than rounding does."""
     torch.manual_seed(3)
-    model = Transformer(ModelConfig(vocab_size=402, N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, p_drop=0.0))
+    model = Transformer(
+        ModelConfig(vocab_size=402, N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, p_drop=0.0)
+    )
     weight = model.target_embedding.weight.data
     weight[1:400:2] = weight[0:400:2] * (1 + 2e-7 * torch.randn(200, 64))
     return model.eval()
@@ -225,11 +245,15 @@ def test_a_trained_model_translates_alone_as_in_batches(bundle, sentences, beam_
     count = 60
     tokenizer = Tokenizer(bundle.tokenizer_files["tokenizer.model"])
     sources = tokenizer.encode_batch(sentences[:count])
-    engine, config = TorchEngine(load_model(bundle), frozen=True), SearchConfig(beam_size=beam_size, max_extra=10)
+    engine, config = (
+        TorchEngine(load_model(bundle), frozen=True),
+        SearchConfig(beam_size=beam_size, max_extra=10),
+    )
     together = engine.search(sources, config)
     alone = [engine.search([source], config)[0] for source in sources]
     assert ids(together) == ids(alone)
-    for some, one in zip(together, alone, strict=True):  # a margin that numbers can cross would be no margin
+    # A margin that numbers can cross would be no margin.
+    for some, one in zip(together, alone, strict=True):
         assert abs(some[0].score - one[0].score) < engines.NOISE / 5
 
 
@@ -238,7 +262,10 @@ def test_a_trained_model_translates_alone_as_in_batches(bundle, sentences, beam_
 def test_a_thousand_sentences_translate_alone_as_in_random_batches(bundle, sentences, beam_size):
     tokenizer = Tokenizer(bundle.tokenizer_files["tokenizer.model"])
     sources = tokenizer.encode_batch(sentences[:1000])
-    engine, config = TorchEngine(load_model(bundle), frozen=True), SearchConfig(beam_size=beam_size, max_extra=20)
+    engine, config = (
+        TorchEngine(load_model(bundle), frozen=True),
+        SearchConfig(beam_size=beam_size, max_extra=20),
+    )
     alone = ids(engine.search([source], config)[0] for source in sources)
     chance = random.Random(4)
     order = list(range(1000))
@@ -247,7 +274,9 @@ def test_a_thousand_sentences_translate_alone_as_in_random_batches(bundle, sente
         start = 0
         while start < 1000:
             batch = order[start : start + chance.choice([1, 2, 3, 7, 40, 150])]
-            assert ids(engine.search([sources[i] for i in batch], config)) == [alone[i] for i in batch]
+            assert ids(engine.search([sources[i] for i in batch], config)) == [
+                alone[i] for i in batch
+            ]
             start += len(batch)
 
 
@@ -263,8 +292,12 @@ def test_padding_is_never_said_and_takes_no_probability():
 
 
 def test_a_forced_prefix_begins_the_output():
-    found = TorchEngine(build()).search(SOURCES, SearchConfig(max_extra=4), prefixes=[[5], [], [7, 8], [3]])
-    assert [one[0].ids[:2][: len(want)] for one, want in zip(found, [[5], [], [7, 8], [3]], strict=True)] == [
+    found = TorchEngine(build()).search(
+        SOURCES, SearchConfig(max_extra=4), prefixes=[[5], [], [7, 8], [3]]
+    )
+    assert [
+        one[0].ids[:2][: len(want)] for one, want in zip(found, [[5], [], [7, 8], [3]], strict=True)
+    ] == [
         [5],
         [],
         [7, 8],
@@ -281,7 +314,10 @@ def test_a_model_in_training_goes_on_training():
 
 def test_batches_hold_everything_once_and_keep_to_the_budget():
     config = SearchConfig(beam_size=4)
-    jobs = [Job(i, [0] * n, config.limit(n), (), 0) for i, n in enumerate([5, 900, 70, 3, 5000, 12] * 30)]
+    jobs = [
+        Job(i, [0] * n, config.limit(n), (), 0)
+        for i, n in enumerate([5, 900, 70, 3, 5000, 12] * 30)
+    ]
     made = list(engines.batches(jobs, config))
     assert sorted(job.number for batch in made for job in batch) == list(range(180))
     for batch in made:
@@ -298,7 +334,9 @@ def test_half_precision_says_nearly_the_same(bundle, sentences):
     assert sum(a == b for a, b in zip(whole, half, strict=True)) >= 20
 
 
-@pytest.mark.parametrize("name", ["tpu9", "cuda:99", "meta", "mps", "xla", "privateuseone", "", "cpu cpu", "None"])
+@pytest.mark.parametrize(
+    "name", ["tpu9", "cuda:99", "meta", "mps", "xla", "privateuseone", "", "cpu cpu", "None"]
+)
 def test_a_device_that_is_not_there_is_one_line_with_those_that_are(name, bundle):
     if name == "mps" and torch.backends.mps.is_available():
         pytest.skip("it is there")

@@ -16,7 +16,11 @@ REFERENCES = [
     "Ein well-known Haus steht da hinten.",
     "Sie lesen viel in B\u00fcchern.",
 ]
-HYPOTHESES = ["Der Hund ist alt und gro\u00df.", "Ein well known Haus steht da.", "Sie lesen viel in B\u00fcchern."]
+HYPOTHESES = [
+    "Der Hund ist alt und gro\u00df.",
+    "Ein well known Haus steht da.",
+    "Sie lesen viel in B\u00fcchern.",
+]
 
 
 def test_the_numbers_are_sacrebleus():
@@ -63,7 +67,10 @@ def test_files_are_translated_and_scored(tmp_path, capsys):
     assert scores.bleu.value == pytest.approx(100)
     print_scores(scores, as_json=True)
     captured = capsys.readouterr()
-    assert captured.err == "transduce: 1 of 2 lines were split or cut; transduce translate says which\n"
+    assert (
+        captured.err
+        == "transduce: 1 of 2 lines were split or cut; transduce translate says which\n"
+    )
     assert json.loads(captured.out)["bleu"] == {
         "name": "BLEU",
         "value": scores.bleu.value,
@@ -72,5 +79,7 @@ def test_files_are_translated_and_scored(tmp_path, capsys):
     print_scores(scores, as_json=False)
     assert scores.chrf.signature in capsys.readouterr().out
     (tmp_path / "a.de").write_text("one\n")
-    with pytest.raises(DataError, match=r"a\.en has 2 lines but .*a\.de has 1; they must be parallel"):
+    with pytest.raises(
+        DataError, match=r"a\.en has 2 lines but .*a\.de has 1; they must be parallel"
+    ):
         score_files(translator, tmp_path / "a.en", tmp_path / "a.de")

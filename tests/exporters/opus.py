@@ -7,7 +7,7 @@ import json
 import sentencepiece
 import torch
 
-from transduce.data.phrases import phrases
+from transduce.corpora.phrases import phrases
 
 
 @functools.cache
@@ -42,18 +42,23 @@ def folder(path, *, kind="unigram", codes=(), orphans=3, special=("</s>", "<unk>
     source, target = map(names_of, models)
     missing = [piece for piece in source if piece not in target][:orphans]
     known = [*(piece for piece in source if piece not in missing), *target]
-    others = sorted({*known}, key=lambda piece: (len(piece), piece[::-1]))  # not the order of either model
+    # Not the order of either model.
+    others = sorted({*known}, key=lambda piece: (len(piece), piece[::-1]))
     names = [*special, *others, *codes, "<pad>"]
     separate = settings.get("share_encoder_decoder_embeddings") is False
     pad = len(names) - 1
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (path / name).write_bytes(model)
     for name in ("vocab.json", "target_vocab.json")[: 1 + separate]:
-        if name == "target_vocab.json":  # of the same size, for Marian has one id for padding, in another order
+        # Of the same size, for Marian has one id for padding, in another order.
+        if name == "target_vocab.json":
             names = [*special, *reversed(others), *codes, "<pad>"]
-        (path / name).write_text(json.dumps({piece: index for index, piece in enumerate(names)}), encoding="utf-8")
+        (path / name).write_text(
+            json.dumps({piece: index for index, piece in enumerate(names)}), encoding="utf-8"
+        )
     (path / "tokenizer_config.json").write_text(
-        json.dumps({"source_lang": "en", "target_lang": "de", "separate_vocabs": separate}), encoding="utf-8"
+        json.dumps({"source_lang": "en", "target_lang": "de", "separate_vocabs": separate}),
+        encoding="utf-8",
     )
     torch.manual_seed(3)
     end = names.index("</s>")

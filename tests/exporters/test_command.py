@@ -3,7 +3,7 @@
 import pytest
 
 from tests.exporters import opus
-from transduce.cli import run
+from transduce.cli.commands import run
 
 
 def test_a_model_goes_out_and_comes_in(bundle, tmp_path, monkeypatch, capsys):
@@ -25,7 +25,15 @@ def test_ctranslate2_and_argos_take_a_quantization(bundle, tmp_path, capsys):
     pytest.importorskip("ctranslate2")
     assert run(["export", str(bundle.path), "--to", "ctranslate2", str(tmp_path / "a")]) == 0
     assert "in float32; in int8 " in capsys.readouterr().out
-    command = ["export", str(bundle.path), "--to", "argos", str(tmp_path / "a.argosmodel"), "--quantization", "float32"]
+    command = [
+        "export",
+        str(bundle.path),
+        "--to",
+        "argos",
+        str(tmp_path / "a.argosmodel"),
+        "--quantization",
+        "float32",
+    ]
     assert run(command) == 0
     assert "in float32" not in capsys.readouterr().out
 
@@ -39,7 +47,10 @@ def test_a_users_mistake_is_one_line(bundle, tmp_path, capsys):
             "an export to onnx has float32 and no quantization; leave out --quantization int8",
         ),
         (["export", str(bundle.path), "--to", "ctranslate2", str(tmp_path)], "is already there"),
-        (["import", "huggingface", str(tmp_path)], "has no config.json; expected a MarianMT folder"),
+        (
+            ["import", "huggingface", str(tmp_path)],
+            "has no config.json; expected a MarianMT folder",
+        ),
     ):
         assert run(arguments) == 2
         told = capsys.readouterr()

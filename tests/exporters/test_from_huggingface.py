@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.exporters import opus
-from transduce.bundle import load_bundle
 from transduce.config import SearchConfig
-from transduce.decoding.translator import Translator
 from transduce.errors import ExportError
 from transduce.exporters import from_huggingface
 from transduce.exporters.from_huggingface import import_model
 from transduce.exporters.huggingface import export
+from transduce.storage.bundle import load_bundle
+from transduce.translation.translator import Translator
 
 transformers = pytest.importorskip("transformers")
 
@@ -39,7 +39,9 @@ def theirs(folder):
 def test_weights_that_are_not_there_are_not_made_up(tmp_path):
     folder = opus.folder(tmp_path / "folder")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"decoder_layers": config["decoder_layers"] + 1}))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"decoder_layers": config["decoder_layers"] + 1})
+    )
     with pytest.raises(ExportError, match=r"has no weights for model\.decoder\.layers\.\d"):
         import_model(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -75,7 +77,11 @@ def test_real_text_becomes_the_same_ids_as_in_marian(kind, tmp_path):
         unknown += sum(token >= size - 1 for token in ids)
         assert [1 if token >= size - 1 else token for token in ids] == other(text).input_ids
     assert unknown  # some pieces are not in vocab.json
-    foreign = [token for token in range(2, size - 2) if target.encode(target.pieces([token])[0])[1:2] != [token]]
+    foreign = [
+        token
+        for token in range(2, size - 2)
+        if target.encode(target.pieces([token])[0])[1:2] != [token]
+    ]
     assert foreign
     for token in foreign:
         assert target.decode([token, 5]).strip() == other.decode([token, 5]).strip()
@@ -84,7 +90,9 @@ def test_real_text_becomes_the_same_ids_as_in_marian(kind, tmp_path):
 def test_a_code_of_the_target_language_counts_for_every_sentence_of_a_text(tmp_path):
     import_model(opus.folder(tmp_path / "folder", codes=(">>deu<<",)), tmp_path / "bundle")
     translator = Translator(tmp_path / "bundle", engine="torch", device="cpu")
-    assert translator.tokenizers[0].encode(">>deu<< x")[0] != translator.tokenizers[0].encode("x")[0]
+    assert (
+        translator.tokenizers[0].encode(">>deu<< x")[0] != translator.tokenizers[0].encode("x")[0]
+    )
     one, two = ("The answer is sixteen.", "The price rose by 3%.")
     alone = [translator.translate(f">>deu<< {text}") for text in (one, two)]
     assert alone[1].score != translator.translate(two).score
@@ -125,7 +133,9 @@ def test_what_a_bundle_cannot_carry_is_refused_by_its_name(settings, folder, tmp
     path = folder / "config.json"
     original = path.read_text()
     changed = {**json.loads(original), **settings}
-    path.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
+    path.write_text(
+        json.dumps({name: value for name, value in changed.items() if value is not None})
+    )
     try:
         with pytest.raises(ExportError, match=next(iter(settings))):
             import_model(folder, tmp_path / "bundle")
@@ -159,7 +169,9 @@ def test_weights_of_torch_are_read_but_code_in_them_never_runs(tmp_path):
 
 def test_a_conversion_that_differs_is_refused_and_leaves_nothing(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(from_huggingface, "halves", torch.arange)  # sinusoids in Marian's order
-    with pytest.raises(ExportError, match="transformers gives token 1 of sample 1 the log-probability"):
+    with pytest.raises(
+        ExportError, match="transformers gives token 1 of sample 1 the log-probability"
+    ):
         import_model(folder, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from transduce.config import SearchConfig
-from transduce.decoding.translator import Translator
 from transduce.errors import ExportError
 from transduce.exporters import huggingface
 from transduce.exporters.huggingface import export
+from transduce.translation.translator import Translator
 
 transformers = pytest.importorskip("transformers")
 
@@ -62,12 +62,22 @@ def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
     """Greedily: the length penalty of beam search is another one there."""
     bundle = make_bundle()
     export(bundle, tmp_path / "out")
-    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), flags=re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), flags=re.DOTALL
+    )
     greedy = code.replace(f"num_beams={bundle.recipe.search.beam_size}", "num_beams=1")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", greedy], cwd=tmp_path / "out", capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", greedy],
+        cwd=tmp_path / "out",
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    ours = Translator(bundle, engine="torch", search=SearchConfig(beam_size=1)).translate("in 98 weeks").text
+    ours = (
+        Translator(bundle, engine="torch", search=SearchConfig(beam_size=1))
+        .translate("in 98 weeks")
+        .text
+    )
     assert done.stdout == f"{ours}\n"
     assert "max_length" not in done.stderr  # which would be told at every call
 
@@ -91,7 +101,9 @@ def test_what_marian_carries_is_the_same_there(changes, make_bundle, tmp_path):
     assert export(make_bundle(**changes), tmp_path / "out")["largest_difference"] < 1e-5
 
 
-def test_a_tokenizer_for_each_language_becomes_two_vocabularies(bundle, make_bundle, sentences, tmp_path):
+def test_a_tokenizer_for_each_language_becomes_two_vocabularies(
+    bundle, make_bundle, sentences, tmp_path
+):
     from tests import trained
     from transduce.config import TokenizerConfig
     from transduce.data.tokenizer import Tokenizer
@@ -106,7 +118,8 @@ def test_a_tokenizer_for_each_language_becomes_two_vocabularies(bundle, make_bun
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_marian_cannot_carry_is_refused_by_its_name(name, make_bundle, tmp_path):
-    with pytest.raises(ExportError, match=rf"model\.{name} (?!.*\.0)"):  # and no 16.0 where 16 is meant
+    # And no 16.0 where 16 is meant.
+    with pytest.raises(ExportError, match=rf"model\.{name} (?!.*\.0)"):
         export(make_bundle(**REFUSED[name]), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -116,11 +129,15 @@ def test_a_conversion_that_differs_is_refused_and_leaves_nothing(bundle, tmp_pat
 
     def perturbed(bundle):
         weights = right(bundle)
-        weights["model.decoder.layers.1.fc1.weight"] = weights["model.decoder.layers.1.fc1.weight"] + 0.01
+        weights["model.decoder.layers.1.fc1.weight"] = (
+            weights["model.decoder.layers.1.fc1.weight"] + 0.01
+        )
         return weights
 
     monkeypatch.setattr(huggingface, "_weights", perturbed)
-    with pytest.raises(ExportError, match="transformers gives token 1 of sample 1 the log-probability"):
+    with pytest.raises(
+        ExportError, match="transformers gives token 1 of sample 1 the log-probability"
+    ):
         export(bundle, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -142,17 +159,26 @@ def test_padding_is_never_said_and_starts_from_zero(exported, bundle):
     model = transformers.MarianMTModel.from_pretrained(exported[0])
     pad = bundle.recipe.model.pad
     assert not model.get_input_embeddings().weight[pad].any()
-    assert model(input_ids=torch.tensor([[5, 0]]), decoder_input_ids=torch.tensor([[pad]])).logits[0, 0, pad] < -1e8
+    assert (
+        model(input_ids=torch.tensor([[5, 0]]), decoder_input_ids=torch.tensor([[pad]])).logits[
+            0, 0, pad
+        ]
+        < -1e8
+    )
 
 
 def test_the_stock_converter_of_ctranslate2_takes_an_export(exported, bundle, sentences, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ctranslate2.converters.TransformersConverter(str(exported[0])).convert(str(tmp_path / "converted"))
+        ctranslate2.converters.TransformersConverter(str(exported[0])).convert(
+            str(tmp_path / "converted")
+        )
     translator = ctranslate2.Translator(str(tmp_path / "converted"), device="cpu")
     mine = Translator(bundle, engine="torch", device="cpu")
     source = mine.tokenizers[0].encode(sentences[0])
-    found = translator.translate_batch([mine.tokenizers[0].pieces(source)], beam_size=1, max_decoding_length=10)
+    found = translator.translate_batch(
+        [mine.tokenizers[0].pieces(source)], beam_size=1, max_decoding_length=10
+    )
     expected = mine.engine.search([source], mine.search)[0][0].ids
     assert found[0].hypotheses[0] == mine.tokenizers[1].pieces(expected[:10])

@@ -9,11 +9,11 @@ import sys
 import numpy
 import pytest
 
-from transduce.bundle import load_bundle, save_bundle
-from transduce.decoding.translator import Translator
 from transduce.errors import ExportError
 from transduce.exporters import onnx
 from transduce.exporters.onnx import export
+from transduce.storage.bundle import load_bundle, save_bundle
+from transduce.translation.translator import Translator
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -37,7 +37,9 @@ def test_an_export_brings_its_tokenizer_and_report(exported, bundle):
 
 def test_batches_of_any_shape_and_padding_change_nothing(exported, bundle):
     folder, _ = exported
-    encoder, decoder = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder"))
+    encoder, decoder = (
+        onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "decoder")
+    )
     pad = bundle.recipe.model.pad
 
     def log_probs(source, target):
@@ -56,8 +58,12 @@ def test_batches_of_any_shape_and_padding_change_nothing(exported, bundle):
 
 def test_the_readme_inside_translates_as_we_do(exported, bundle):
     folder, _ = exported
-    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
     ours = Translator(bundle, engine="torch", device="cpu")
     ids = ours.engine.search([ours.tokenizers[0].encode("in 98 weeks")], ours.search)[0][0].ids
     assert done.stdout == ours.tokenizers[1].decode(ids) + "\n"
@@ -74,7 +80,9 @@ def test_graphs_that_differ_are_refused_and_leave_nothing(exported, bundle, tmp_
             shutil.copy(exported[0] / name, work)
 
     monkeypatch.setattr(onnx, "_write", write)
-    with pytest.raises(ExportError, match="onnxruntime gives token 1 of sample 1 the log-probability"):
+    with pytest.raises(
+        ExportError, match="onnxruntime gives token 1 of sample 1 the log-probability"
+    ):
         export(load_bundle(path), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
@@ -85,7 +93,13 @@ def test_graphs_that_differ_are_refused_and_leave_nothing(exported, bundle, tmp_
     [
         {"norm_order": "pre", "norm": "rms", "activation": "swiglu", "positions": "rotary"},
         {"positions": "learned", "sharing": "none", "d_k": 4},
-        {"positions": "none", "r": 4, "output_bias": True, "attention_bias": True, "kernel": "written-out"},
+        {
+            "positions": "none",
+            "r": 4,
+            "output_bias": True,
+            "attention_bias": True,
+            "kernel": "written-out",
+        },
     ],
     ids=["modern", "learned", "neighbourhood"],
 )

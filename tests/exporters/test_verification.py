@@ -58,7 +58,9 @@ def test_a_translation_that_differs_is_named(model):
         def greedy(self, source, length):
             return [7, *super().greedy(source, length)[1:]]
 
-    with pytest.raises(ExportError, match=r"Echo translates sample 1 as \[7, .*\], but transduce as \["):
+    with pytest.raises(
+        ExportError, match=r"Echo translates sample 1 as \[7, .*\], but transduce as \["
+    ):
         verify(model, Wrong(model))
 
 

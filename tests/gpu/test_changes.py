@@ -11,10 +11,17 @@ from transduce.engines.torch import TorchEngine
 from transduce.kernels.accelerate import accelerate
 from transduce.training.step import Learner, teacher_forced
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 SEARCH = SearchConfig(beam_size=2, max_length=8)
 CASES = {name: (change, {}) for name, change in CHANGES.items()}
-CASES |= {f"{name}, modern": (change, MODERN) for name, change in CHANGES.items() if name != "own positions"}
+CASES |= {
+    f"{name}, modern": (change, MODERN)
+    for name, change in CHANGES.items()
+    if name != "own positions"
+}
 
 
 def ids(engine):
@@ -27,7 +34,11 @@ def losses(model, device):
     source, target = (side.to(device) for side in batch())
     sums = learner(source, target)
     sums[0].backward()
-    gradients = {name: weight.grad.cpu() for name, weight in learner.named_parameters() if weight.grad is not None}
+    gradients = {
+        name: weight.grad.cpu()
+        for name, weight in learner.named_parameters()
+        if weight.grad is not None
+    }
     with torch.no_grad():
         logits = teacher_forced(model.eval(), source, target.shifted_right(V - 1))
     return sums.detach().cpu(), gradients, logits.cpu()
@@ -55,7 +66,8 @@ def test_what_is_changed_counts(change, shape, caplog):
     engine = TorchEngine(model.requires_grad_(False), device="cuda")
     with caplog.at_level(logging.WARNING):
         assert [ids(engine) for _ in range(3)] == [expected] * 3
-    assert [record.message.startswith("no standard model") for record in caplog.records] == [True]  # told once
+    # Told once.
+    assert [record.message.startswith("no standard model") for record in caplog.records] == [True]
     assert ids(TorchEngine(untouched.cpu())) != expected
 
 
@@ -80,7 +92,9 @@ def test_recording_attention_changes_no_bit(shape):
     source, target = (side.to("cuda") for side in batch())
     before = model(source, target)
     hooks = [
-        part.register_forward_pre_hook(lambda attention, inputs: maps.append(attention.weights(*inputs[:4])))
+        part.register_forward_pre_hook(
+            lambda attention, inputs: maps.append(attention.weights(*inputs[:4]))
+        )
         for layer in (*model.encoder, *model.decoder)
         for name, part in layer.named_children()
         if name.endswith("attention")

@@ -13,13 +13,18 @@ from transduce.config import ModelConfig, SearchConfig
 from transduce.engines.torch import TorchEngine
 from transduce.model import Transformer
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 V = 1003
 SEARCHES = {
     "greedy": SearchConfig(beam_size=1, max_extra=10),
     "beam": SearchConfig(max_extra=10),
-    "n-best": SearchConfig(beam_size=5, n_best=3, patience=2.0, min_length=3, forbid_unk=True, max_extra=10),
+    "n-best": SearchConfig(
+        beam_size=5, n_best=3, patience=2.0, min_length=3, forbid_unk=True, max_extra=10
+    ),
     "widest": SearchConfig(beam_size=8, n_best=8, max_extra=10),
     "wider": SearchConfig(beam_size=12, max_extra=10),
     "no repetition": SearchConfig(beam_size=2, no_repeat_ngram=2, max_repeats=1, max_extra=10),
@@ -30,7 +35,16 @@ SEARCHES = {
 def build(seed=0, **changes):
     """A model of random weights that is sure of what it says: its logits are spread three times as wide."""
     torch.manual_seed(seed)
-    shape = {"vocab_size": V, "N": 2, "d_model": 64, "d_ff": 128, "h": 4, "d_k": 16, "d_v": 16, "p_drop": 0.0}
+    shape = {
+        "vocab_size": V,
+        "N": 2,
+        "d_model": 64,
+        "d_ff": 128,
+        "h": 4,
+        "d_k": 16,
+        "d_v": 16,
+        "p_drop": 0.0,
+    }
     model = Transformer(ModelConfig(**{**shape, "sharing": "none", **changes}))
     output = model.output if model.output is not None else model.target_embedding
     output.weight.data *= 3
@@ -73,7 +87,11 @@ def test_every_model_is_searched(changes):
 
 def test_heads_of_any_size_are_searched():
     config = SearchConfig(max_extra=10)
-    for sizes in ({"d_k": 24, "d_v": 6}, {"h": 1, "d_k": 512, "d_v": 512}, {"h": 2, "d_k": 128, "d_v": 64}):
+    for sizes in (
+        {"d_k": 24, "d_v": 6},
+        {"h": 1, "d_k": 512, "d_v": 512},
+        {"h": 2, "d_k": 128, "d_v": 64},
+    ):
         model, sources = build(**sizes), some_sources(8)
         expected = ids(TorchEngine(model).search(sources, config))
         assert ids(TorchEngine(model.cuda(), device="cuda").search(sources, config)) == expected
@@ -81,7 +99,9 @@ def test_heads_of_any_size_are_searched():
 
 def test_a_thousand_samples_are_drawn_at_once():
     model = build(d_k=64, d_v=64).cuda()
-    (found,) = TorchEngine(model, device="cuda").search([[5, 6, 0]], SearchConfig(temperature=1.0, n_best=1000))
+    (found,) = TorchEngine(model, device="cuda").search(
+        [[5, 6, 0]], SearchConfig(temperature=1.0, n_best=1000)
+    )
     assert len(found) == 1000
 
 
@@ -90,7 +110,10 @@ def test_threads_may_share_an_engine():
     engine = TorchEngine(build().cuda(), device="cuda")
     expected = ids(engine.search(sources, config))
     with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(lambda _: ids(engine.search(sources, config)), range(4))) == [expected] * 4
+        assert (
+            list(threads.map(lambda _: ids(engine.search(sources, config)), range(4)))
+            == [expected] * 4
+        )
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
@@ -153,14 +176,19 @@ def test_a_search_for_which_memory_is_short_finds_the_same(room):
 def trained():
     model, tokenizer, _ = train()
     held_out = splits()
-    texts = [source for source, _ in (held_out["valid"] + held_out["test"] + held_out["train"])[:1000]]
+    texts = [
+        source for source, _ in (held_out["valid"] + held_out["test"] + held_out["train"])[:1000]
+    ]
     return model.eval().requires_grad_(False).cuda().bfloat16(), tokenizer.encode_batch(texts)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_in_bf16_a_thousand_sentences_are_translated_alone_as_in_a_batch(trained, beam_size):
     model, sources = trained
-    engine, config = TorchEngine(model, device="cuda"), SearchConfig(beam_size=beam_size, max_extra=10)
+    engine, config = (
+        TorchEngine(model, device="cuda"),
+        SearchConfig(beam_size=beam_size, max_extra=10),
+    )
     together = ids(engine.search(sources, config))
     alone = [ids(engine.search([source], config))[0] for source in sources]
     assert sum(a == b for a, b in zip(together, alone, strict=True)) >= 999

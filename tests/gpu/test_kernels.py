@@ -7,10 +7,15 @@ from transduce.config import ModelConfig
 from transduce.kernels.accelerate import accelerate
 from transduce.model import Mask, Tokens, Transformer, attention, written_out_attention
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 LENGTHS = [28, 3, 130, 61, 1, 90, 300, 17, 44]
-PACKED = Tokens.packed([[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::-1]]], pad=30, width=768)
+PACKED = Tokens.packed(
+    [[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::-1]]], pad=30, width=768
+)
 PADDED = Tokens.padded([[1] * n for n in LENGTHS], pad=30)
 
 
@@ -32,7 +37,9 @@ def test_every_kernel_equals_equation_1(kernel, tokens, causal, r, dtype, bound)
     inputs = [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     gradient = torch.randn(shape, device="cuda", dtype=dtype) * real
-    output = varlen_attention(*inputs, mask) if kernel == "varlen" else attention(*inputs, mask.allowed)
+    output = (
+        varlen_attention(*inputs, mask) if kernel == "varlen" else attention(*inputs, mask.allowed)
+    )
     expected = written_out_attention(*exact, mask.allowed)
     output.backward(gradient)
     expected.backward(gradient.double())

@@ -11,7 +11,10 @@ from transduce.kernels.tiles import tiled
 from transduce.model import Tokens, Transformer
 from transduce.training.step import Learner
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 CONFIG = ModelConfig(vocab_size=101, N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, p_drop=0.0)
 

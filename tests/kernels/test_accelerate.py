@@ -30,7 +30,9 @@ def losses(model, **options):
     learner = Learner(model.train().to(DEVICE), 0.1, **options)
     sums = learner(*(side.to(DEVICE) for side in batch()))
     sums[0].backward()
-    gradients = {name: weight.grad for name, weight in learner.named_parameters() if weight.grad is not None}
+    gradients = {
+        name: weight.grad for name, weight in learner.named_parameters() if weight.grad is not None
+    }
     learner.zero_grad()
     return sums.detach(), gradients
 
@@ -55,7 +57,9 @@ def test_what_is_changed_counts_in_training_and_the_rest_stays_fused(change, sha
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert gradients.keys() == fused.keys()
     for name, gradient in gradients.items():
-        torch.testing.assert_close(fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}"
+        )
     assert not torch.allclose(expected, losses(untouched)[0], rtol=1e-3)
 
 
@@ -162,7 +166,11 @@ def test_hooks_fire_in_training_validation_and_search():
     for name, module in model.named_modules():
         if name and not isinstance(module, nn.ModuleList):
             module.register_forward_hook(lambda *_, name=name: seen.append(name))
-    called = {name for name, module in model.named_modules() if name and not isinstance(module, nn.ModuleList)}
+    called = {
+        name
+        for name, module in model.named_modules()
+        if name and not isinstance(module, nn.ModuleList)
+    }
     accelerate(model, "cuda")
     losses(model)
     assert set(seen) == called
@@ -173,7 +181,10 @@ def test_hooks_fire_in_training_validation_and_search():
 
 def test_the_report_says_what_is_fused_and_what_is_not_and_why():
     model = build(N=2)
-    assert str(accelerate(model, "cuda")) == "fused: embedding x 1, attention x 6, residual x 10, feed-forward x 4"
+    assert (
+        str(accelerate(model, "cuda"))
+        == "fused: embedding x 1, attention x 6, residual x 10, feed-forward x 4"
+    )
     CHANGES["wrapped linear"](model)
     model.decoder[1].register_forward_hook(lambda *_: None)
     said = str(accelerate(model, "cuda"))
@@ -184,7 +195,12 @@ def test_the_report_says_what_is_fused_and_what_is_not_and_why():
 
 @pytest.mark.parametrize(
     ("changes", "packs"),
-    [({}, True), ({"kernel": "sdpa"}, False), ({"d_k": 8}, False), ({"p_drop_attention": 0.1}, False)],
+    [
+        ({}, True),
+        ({"kernel": "sdpa"}, False),
+        ({"d_k": 8}, False),
+        ({"p_drop_attention": 0.1}, False),
+    ],
 )
 def test_rows_of_many_sentences_are_cheap_only_in_tiles(changes, packs):
     assert accelerate(build(**changes), "cuda").packs == packs
@@ -254,7 +270,8 @@ def test_what_is_handed_over_belongs_to_that_very_tensor(shape, meddle):
             return kept[-1]
 
         model.encoder[0].register_forward_hook(hook)
-        if fuse and shape and meddle == "in place":  # what the kernel needs again is gone: torch says so
+        # What the kernel needs again is gone: torch says so.
+        if fuse and shape and meddle == "in place":
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 losses(model)
             return
@@ -298,7 +315,9 @@ def test_every_form_equals_the_plain_model(activation, norm, norm_order, positio
     (expected, gradients), (found, fused) = losses(plain), losses(model)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     for name, gradient in gradients.items():
-        torch.testing.assert_close(fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @torch.no_grad()

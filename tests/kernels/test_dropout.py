@@ -13,7 +13,8 @@ def test_dropout_zeroes_its_share_and_scales_up_the_rest(p):
     y = dropout(x, p)
     kept = y != 0
     assert float(kept.float().mean()) == pytest.approx(1 - p, abs=3e-3)
-    assert float(kept.float().mean(0).std()) == pytest.approx((p * (1 - p) / 501) ** 0.5, rel=0.15)  # independent
+    # Independent.
+    assert float(kept.float().mean(0).std()) == pytest.approx((p * (1 - p) / 501) ** 0.5, rel=0.15)
     assert torch.allclose(y[kept], torch.tensor(2 / (1 - p)), rtol=2e-4)
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(gradient * 2, y)

@@ -25,20 +25,28 @@ from transduce.kernels.varlen import varlen_attention
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 LENGTHS = [28, 3, 70, 5, 1]
-PACKED = Tokens.packed([[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::-1]]], pad=9, width=130)
-OTHER = Tokens.packed([[[1] * (n + 2) for n in LENGTHS], [[1] * (n + 1) for n in LENGTHS[::-1]]], pad=9, width=140)
+PACKED = Tokens.packed(
+    [[[1] * n for n in LENGTHS], [[1] * n for n in LENGTHS[::-1]]], pad=9, width=130
+)
+OTHER = Tokens.packed(
+    [[[1] * (n + 2) for n in LENGTHS], [[1] * (n + 1) for n in LENGTHS[::-1]]], pad=9, width=140
+)
 PADDED = Tokens.padded([[1] * n for n in LENGTHS], pad=9)
 SHORT = Tokens.padded([[1] * n for n in (28, 3)], pad=9)
 LONG_ROWS, SHORT_ROWS = (replace(rows, prepared=whole_rows(rows.ids)) for rows in (PADDED, SHORT))
 
 
 def assert_close(ours, expected, bound=1e-5):
-    assert torch.allclose(ours, expected, atol=bound, rtol=10 * bound), (ours - expected).abs().max()
+    assert torch.allclose(ours, expected, atol=bound, rtol=10 * bound), (
+        (ours - expected).abs().max()
+    )
 
 
 def assert_same_gradients(ours, expected, inputs, *, keep=False):
     gradients = [torch.randn_like(each) for each in expected]
-    found = [torch.autograd.grad(each, inputs, gradients, retain_graph=keep) for each in (ours, expected)]
+    found = [
+        torch.autograd.grad(each, inputs, gradients, retain_graph=keep) for each in (ours, expected)
+    ]
     for mine, oracle in zip(*found, strict=True):
         assert_close(mine, oracle)
 
@@ -70,7 +78,9 @@ def test_varlen_attention_is_equation_1(queries, keys, causal, r):
 
     def heads(tokens, size):
         shape = (tokens.ids.size(0), tokens.ids.size(1), 2, size)
-        return torch.randn(shape, generator=generator, device=DEVICE).transpose(1, 2).requires_grad_()
+        return (
+            torch.randn(shape, generator=generator, device=DEVICE).transpose(1, 2).requires_grad_()
+        )
 
     inputs = heads(queries, 16), heads(keys, 16), heads(keys, 32)
     mask = Mask(queries, keys, causal=causal, r=r)
@@ -79,23 +89,33 @@ def test_varlen_attention_is_equation_1(queries, keys, causal, r):
     assert_close(output * real, expected * real)
     gradient = torch.randn(output.shape, generator=generator, device=DEVICE) * real
     for ours, oracle in zip(
-        torch.autograd.grad(output, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
+        torch.autograd.grad(output, inputs, gradient),
+        torch.autograd.grad(expected, inputs, gradient),
+        strict=True,
     ):
         assert_close(ours, oracle)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_number_of_tiles(causal):
+def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_number_of_tiles(
+    causal,
+):
     lengths = [70, 150, 64, 128, 5]
-    tokens = Tokens.packed([[[1] * n for n in lengths]], pad=9, width=570).to(DEVICE)  # with three tiles of padding
+    # With three tiles of padding.
+    tokens = Tokens.packed([[[1] * n for n in lengths]], pad=9, width=570).to(DEVICE)
     generator, mask = torch.Generator(DEVICE).manual_seed(0), Mask(tokens, tokens, causal=causal)
-    inputs = [torch.randn(1, 1, 570, 16, generator=generator, device=DEVICE).half().requires_grad_() for _ in range(3)]
+    inputs = [
+        torch.randn(1, 1, 570, 16, generator=generator, device=DEVICE).half().requires_grad_()
+        for _ in range(3)
+    ]
     exact = [each.detach().double().requires_grad_() for each in inputs]
     output, expected = varlen_attention(*inputs, mask), written_out_attention(*exact, mask.allowed)
     real = (tokens.segments != 2**31 - 1)[:, None, :, None]
     gradient = torch.randn(output.shape, generator=generator, device=DEVICE) * real
     found = torch.autograd.grad(output, inputs, gradient.half())
-    for ours, oracle in zip(found, torch.autograd.grad(expected, exact, gradient.double()), strict=True):
+    for ours, oracle in zip(
+        found, torch.autograd.grad(expected, exact, gradient.double()), strict=True
+    ):
         assert_close(ours.double(), oracle, 1e-2)
     assert_close(output.double() * real, expected * real, 5e-3)
 
@@ -123,7 +143,11 @@ for queries, keys in ((long, short), (short, long)):
     inputs = [torch.randn(1, 1, 230, 16, requires_grad=True) for _ in range(3)]
     varlen_attention(*inputs, Mask(*sides)).sum().backward()
 """)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRITON_INTERPRET": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "TRITON_INTERPRET": "1",
+    }
     assert subprocess.run([sys.executable, script], env=environment).returncode == 0
 
 
@@ -135,7 +159,10 @@ def test_a_row_too_long_for_varlen_attention_is_refused(monkeypatch):
 
 
 def test_varlen_attention_gives_padding_nothing_where_nobody_shares_its_segment():
-    source, target = (Tokens.padded([[1] * 5], 9).to(DEVICE), Tokens.packed([[[1] * 3]], 9, width=5).to(DEVICE))
+    source, target = (
+        Tokens.padded([[1] * 5], 9).to(DEVICE),
+        Tokens.packed([[[1] * 3]], 9, width=5).to(DEVICE),
+    )
     inputs = [torch.randn(1, 1, 5, 16, device=DEVICE, requires_grad=True) for _ in range(3)]
     output = varlen_attention(*inputs, Mask(target, source))
     assert (output[:, :, 3:] == 0).all()
@@ -145,7 +172,11 @@ def test_varlen_attention_gives_padding_nothing_where_nobody_shares_its_segment(
 
 def test_a_gradient_that_is_one_number_everywhere_is_read_as_such():
     tokens = PACKED.to(DEVICE)
-    inputs = [torch.randn(*PACKED.ids.shape[:1], 1, PACKED.ids.size(1), 16, device=DEVICE, requires_grad=True)] * 3
+    inputs = [
+        torch.randn(
+            *PACKED.ids.shape[:1], 1, PACKED.ids.size(1), 16, device=DEVICE, requires_grad=True
+        )
+    ] * 3
     output = varlen_attention(*inputs, Mask(tokens, tokens, causal=True))
     (seen,) = torch.autograd.grad(output.sum(), inputs[:1], retain_graph=True)
     (written,) = torch.autograd.grad(output, inputs[:1], torch.ones_like(output))
@@ -154,7 +185,9 @@ def test_a_gradient_that_is_one_number_everywhere_is_read_as_such():
 
 def test_a_model_that_names_the_varlen_kernel_decodes_in_chunks_too():
     torch.manual_seed(0)
-    config = ModelConfig(vocab_size=31, N=1, d_model=32, d_ff=32, h=2, d_k=16, d_v=16, p_drop=0.0, kernel="varlen")
+    config = ModelConfig(
+        vocab_size=31, N=1, d_model=32, d_ff=32, h=2, d_k=16, d_v=16, p_drop=0.0, kernel="varlen"
+    )
     model = Transformer(config).eval().to(DEVICE)
     accelerate(model, "cuda")
     source = Tokens.padded([[5, 6, 0]], 30).to(DEVICE)
@@ -170,10 +203,13 @@ def test_a_model_that_names_the_varlen_kernel_decodes_in_chunks_too():
 def test_varlen_attention_reads_beyond_the_first_2_to_the_31_numbers():
     tokens = Tokens.packed([[[1] * 66]] * 3, pad=9).to(DEVICE)
     near = torch.randn(3, 1, 66, 16, device=DEVICE, dtype=torch.float16)
-    far = torch.empty(2**31 + 66 * 16, device=DEVICE, dtype=torch.float16)  # of which little is ever touched
+    # Of which little is ever touched.
+    far = torch.empty(2**31 + 66 * 16, device=DEVICE, dtype=torch.float16)
     far = far.as_strided(near.shape, (2**30, 1, 16, 1)).copy_(near)
     mask = Mask(tokens, tokens)
-    assert torch.equal(varlen_attention(far, far, far, mask), varlen_attention(near, near, near, mask))
+    assert torch.equal(
+        varlen_attention(far, far, far, mask), varlen_attention(near, near, near, mask)
+    )
 
 
 @pytest.mark.parametrize(("size", "p_drop"), [(24, 0.0), (24, 0.3), (64, 0.1)])
@@ -186,9 +222,20 @@ def test_the_fused_residual_is_dropout_then_sum_then_norm(size, p_drop):
     inputs = [tensor.clone().requires_grad_() for tensor in (x, output, weight, bias)]
     seed = torch.tensor(123_456_789_012_345, device=DEVICE)
     fused, again = AddNorm.apply(*inputs, seed, p_drop, 1e-5, True, True)
-    plain = [torch.zeros_like(x), torch.ones_like(x), torch.ones_like(weight), torch.zeros_like(bias)]
-    kept = (AddNorm.apply(*plain, seed, p_drop, 1e-5, True, True)[0] > 0).float() if p_drop else torch.ones_like(x)
-    expected = F.layer_norm(inputs[0] + inputs[1] * kept / (1 - p_drop), (size,), inputs[2], inputs[3])
+    plain = [
+        torch.zeros_like(x),
+        torch.ones_like(x),
+        torch.ones_like(weight),
+        torch.zeros_like(bias),
+    ]
+    kept = (
+        (AddNorm.apply(*plain, seed, p_drop, 1e-5, True, True)[0] > 0).float()
+        if p_drop
+        else torch.ones_like(x)
+    )
+    expected = F.layer_norm(
+        inputs[0] + inputs[1] * kept / (1 - p_drop), (size,), inputs[2], inputs[3]
+    )
     assert_close(fused, expected)
     assert torch.equal(fused, again)
     assert_same_gradients([fused], [expected], inputs, keep=True)
@@ -203,7 +250,12 @@ def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place()
 
     def kept(seed):
         norm = (torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE))
-        return AddNorm.apply(zeros, ones, *norm, torch.tensor(seed, device=DEVICE), 0.3, 1e-5, True, True)[0] > 0
+        return (
+            AddNorm.apply(
+                zeros, ones, *norm, torch.tensor(seed, device=DEVICE), 0.3, 1e-5, True, True
+            )[0]
+            > 0
+        )
 
     first, other, high = kept(1), kept(2), kept(1 + 2**40)
     for mask in (first, other, high):
@@ -233,7 +285,11 @@ def test_weights_that_lie_one_below_the_other_are_not_copied():
     from transduce.kernels.products import _stacked
 
     first, second, third = torch.randn(3, 8, 16, device=DEVICE)
-    for parts, copied in (([first, second, third], False), ([third, second], True), ([first, third], True)):
+    for parts, copied in (
+        ([first, second, third], False),
+        ([third, second], True),
+        ([first, third], True),
+    ):
         whole = _stacked(parts)
         assert torch.equal(whole, torch.cat(parts))
         assert (whole.data_ptr() != parts[0].data_ptr()) == copied
@@ -250,7 +306,9 @@ def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, 
     ours, expected = ReluNetwork.apply(*inputs), F.linear(F.relu(F.linear(x, w_1, b_1)), w_2, b_2)
     gradient = torch.randn_like(ours)
     found = [*torch.autograd.grad(ours, inputs, gradient), ours]
-    for mine, oracle in zip(found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True):
+    for mine, oracle in zip(
+        found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True
+    ):
         assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
 
 
@@ -258,15 +316,27 @@ def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, 
 @pytest.mark.parametrize("silu", [True, False])
 def test_a_gated_network_has_its_gradients(count, d_model, d_ff, silu):
     torch.manual_seed(0)
-    shapes = [(2, count, d_model), (d_ff, d_model), (d_ff,), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
+    shapes = [
+        (2, count, d_model),
+        (d_ff, d_model),
+        (d_ff,),
+        (d_ff, d_model),
+        (d_ff,),
+        (d_model, d_ff),
+        (d_model,),
+    ]
     inputs = [(torch.randn(shape, device=DEVICE) / 4).half().requires_grad_() for shape in shapes]
-    x, w_1, b_1, w_gate, b_gate, w_2, b_2 = exact = [each.detach().double().requires_grad_() for each in inputs]
+    x, w_1, b_1, w_gate, b_gate, w_2, b_2 = exact = [
+        each.detach().double().requires_grad_() for each in inputs
+    ]
     ours = products.GatedNetwork.apply(*inputs, silu)
     inner = (F.silu if silu else F.gelu)(F.linear(x, w_1, b_1)) * F.linear(x, w_gate, b_gate)
     expected = F.linear(inner, w_2, b_2)
     gradient = torch.randn_like(ours)
     found = [*torch.autograd.grad(ours, inputs, gradient), ours]
-    for mine, oracle in zip(found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True):
+    for mine, oracle in zip(
+        found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True
+    ):
         assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
 
 
@@ -280,10 +350,14 @@ def test_a_gated_network_has_its_gradients(count, d_model, d_ff, silu):
         (torch.bfloat16, (2048, 512), 12, 101_376, False),  # a later chip, but a small one
     ],
 )
-def test_a_product_of_our_own_is_taken_where_it_runs(dtype, shape, major, room, expected, monkeypatch):
+def test_a_product_of_our_own_is_taken_where_it_runs(
+    dtype, shape, major, room, expected, monkeypatch
+):
     chip = SimpleNamespace(major=major, shared_memory_per_block_optin=room)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: chip)
-    weight = SimpleNamespace(is_cuda=True, device=None, shape=shape, element_size=dtype.itemsize.__int__)
+    weight = SimpleNamespace(
+        is_cuda=True, device=None, shape=shape, element_size=dtype.itemsize.__int__
+    )
     assert products.takes_own_product(weight) == expected
 
 
@@ -314,7 +388,9 @@ def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch
     apart = attended([F.linear(x, weight) for weight in weights])
     joined = []
     original = products._joined
-    monkeypatch.setattr(products, "_joined", lambda parts: joined.append((parts, original(parts))) or joined[-1][1])
+    monkeypatch.setattr(
+        products, "_joined", lambda parts: joined.append((parts, original(parts))) or joined[-1][1]
+    )
     assert_same_gradients([together], [apart], [x, *weights])
     ((parts, whole),) = joined
     assert whole.data_ptr() == parts[0].data_ptr()  # nothing was copied
@@ -352,7 +428,9 @@ def test_gradients_of_a_token_are_added_up_however_often_it_comes(count, size, s
     weight = torch.zeros(300, size, device=DEVICE, requires_grad=True)
     ids = torch.randint(0, 300, (1, count), device=DEVICE, dtype=torch.int32)
     ids = ids.where(torch.rand(1, count, device=DEVICE) < seldom, 7)  # one that takes many chunks
-    ours = Embedded.apply(weight, ids, torch.zeros_like(ids), torch.tensor(5, device=DEVICE), 3.0, 0.0, False)
+    ours = Embedded.apply(
+        weight, ids, torch.zeros_like(ids), torch.tensor(5, device=DEVICE), 3.0, 0.0, False
+    )
     oracle = F.embedding(ids, weight, padding_idx=299) * 3.0
     assert_close(ours, oracle)
     assert_same_gradients([ours], [oracle], [weight])

@@ -31,7 +31,9 @@ def groups_one_by_one(lengths):
 def test_each_group_takes_as_many_sentences_as_fit(lengths):
     source, target = tiled(*(packed(side, 0) for side in zip(*lengths, strict=True)))
     in_many, in_parts, count = Tiles(*target.prepared).counts[0].tolist()
-    both = torch.cat([Tiles(*source.prepared).intervals, Tiles(*target.prepared).intervals], dim=-1)[0, :count].tolist()
+    both = torch.cat(
+        [Tiles(*source.prepared).intervals, Tiles(*target.prepared).intervals], dim=-1
+    )[0, :count].tolist()
     found = sorted({(a, b, c, d) for a, b, _, c, d, _ in both})
     assert [[b - a, d - c] for a, b, c, d in found] == groups_one_by_one(lengths)
     parts = [-(-max(b - a, d - c) // TILE) for a, b, _, c, d, _ in both]
@@ -46,9 +48,15 @@ def test_each_group_takes_as_many_sentences_as_fit(lengths):
 @settings(deadline=None, max_examples=60)
 @given(LENGTHS, st.integers(0, 200), st.integers(0, 200))
 def test_every_place_of_both_sides_is_in_one_tile_padding_too(lengths, more, other):
-    sides = [packed(side, spare) for side, spare in zip(zip(*lengths, strict=True), (more, other), strict=True)]
+    sides = [
+        packed(side, spare)
+        for side, spare in zip(zip(*lengths, strict=True), (more, other), strict=True)
+    ]
     for side in tiled(*sides):
-        count, seen = Tiles(*side.prepared).counts[0, 2], torch.zeros(side.ids.size(1), dtype=torch.int)
+        count, seen = (
+            Tiles(*side.prepared).counts[0, 2],
+            torch.zeros(side.ids.size(1), dtype=torch.int),
+        )
         for low, high, part in Tiles(*side.prepared).intervals[0, :count].tolist():
             seen[low + part * TILE : min(high, low + (part + 1) * TILE)] += 1
         assert (seen == 1).all()
@@ -57,7 +65,11 @@ def test_every_place_of_both_sides_is_in_one_tile_padding_too(lengths, more, oth
 def test_rows_of_one_sentence_have_tiles_too():
     rows = Tokens.padded([[1] * 3, [1] * 100, [1] * 64], pad=9)
     ours, _ = tile(rows.segments, rows.segments)
-    assert ours.counts[:, 1].tolist() == [2, 2, 0]  # padding of the first, the sentence of the second
+    assert ours.counts[:, 1].tolist() == [
+        2,
+        2,
+        0,
+    ]  # padding of the first, the sentence of the second
 
 
 @pytest.mark.parametrize("width", [1, 63, 64, 65, 1000])

@@ -6,7 +6,16 @@ import torch
 from transduce.config import ModelConfig
 from transduce.model import Tokens, Transformer
 
-SMALL = {"vocab_size": 31, "N": 2, "d_model": 24, "d_ff": 40, "h": 3, "d_k": 8, "d_v": 6, "p_drop": 0.0}
+SMALL = {
+    "vocab_size": 31,
+    "N": 2,
+    "d_model": 24,
+    "d_ff": 40,
+    "h": 3,
+    "d_k": 8,
+    "d_v": 6,
+    "p_drop": 0.0,
+}
 
 VARIANTS = {
     "paper": {},
@@ -31,7 +40,8 @@ def build(seed=0, **changes):
     """A small model in evaluation mode, in float64 so that equal means equal."""
     torch.manual_seed(seed)
     model = Transformer(ModelConfig(**{**SMALL, **changes})).double().eval()
-    for parameter in model.parameters():  # biases and norms off their starting point, so that they matter
+    # Biases and norms off their starting point, so that they matter.
+    for parameter in model.parameters():
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
     return model

@@ -8,14 +8,23 @@ import torch
 
 from tests.model.conftest import build
 from transduce.kernels.varlen import takes
-from transduce.model import Mask, Tokens, attention, attention_weights, multi_head, written_out_attention
+from transduce.model import (
+    Mask,
+    Tokens,
+    attention,
+    attention_weights,
+    multi_head,
+    written_out_attention,
+)
 
 PACKED = Tokens.packed([[[1] * 5, [1] * 3, [1] * 9], [[1] * 11, [1] * 2]], pad=30)
 PADDED = Tokens.padded([[1] * 5, [1] * 3, [1] * 17, [1] * 1], pad=30)
 
 
 def heads(batch, length, size, seed):
-    return torch.randn(batch, 2, length, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        batch, 2, length, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def test_attention_is_equation_1_term_by_term():
@@ -23,7 +32,9 @@ def test_attention_is_equation_1_term_by_term():
     expected = torch.zeros_like(v)
     for head in range(2):
         for i in range(3):
-            terms = [math.exp(float(q[0, head, i] @ k[0, head, j]) / math.sqrt(4)) for j in range(3)]
+            terms = [
+                math.exp(float(q[0, head, i] @ k[0, head, j]) / math.sqrt(4)) for j in range(3)
+            ]
             for j in range(3):
                 expected[0, head, i] += terms[j] / sum(terms) * v[0, head, j]
     assert torch.allclose(attention(q, k, v), expected)
@@ -64,7 +75,10 @@ def test_a_neighbourhood_of_size_r_is_centred_on_the_query(r, reach):
 @pytest.mark.parametrize(("causal", "r"), [(False, None), (True, None), (True, 4)])
 def test_sdpa_equals_equation_1(tokens, causal, r):
     mask = Mask(tokens, tokens, causal=causal, r=r).allowed
-    inputs = [heads(tokens.ids.size(0), tokens.ids.size(1), size, seed) for seed, size in enumerate((8, 8, 4))]
+    inputs = [
+        heads(tokens.ids.size(0), tokens.ids.size(1), size, seed)
+        for seed, size in enumerate((8, 8, 4))
+    ]
     assert torch.allclose(attention(*inputs, mask), written_out_attention(*inputs, mask))
     for tensor in inputs:
         tensor.requires_grad_()
@@ -120,7 +134,8 @@ def test_attention_dropout_acts_only_in_training(pair):
 def test_rows_of_padding_never_become_nan(kernel, pair):
     source, target = pair
     model = build(kernel=kernel)
-    lonely = replace(target, segments=torch.full_like(target.segments, 77))  # nobody in the source to attend to
+    # Nobody in the source to attend to.
+    lonely = replace(target, segments=torch.full_like(target.segments, 77))
     logits = model(source, lonely)
     assert torch.isfinite(logits).all()
     logits.sum().backward()

@@ -20,4 +20,6 @@ def test_layer_norm_is_its_formula():
 
 def test_rms_norm_is_its_formula():
     norm = norm_of(norm="rms")
-    assert torch.allclose(norm(X), X / (X.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight)
+    assert torch.allclose(
+        norm(X), X / (X.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight
+    )

@@ -25,7 +25,11 @@ def give_feed_forward(theirs, ours):
 @ORDERS
 def test_the_encoder_layer_equals_torch(norm_order):
     ours = build(norm_order=norm_order, **TORCH_LIKE).encoder[0]
-    theirs = nn.TransformerEncoderLayer(24, 3, 40, batch_first=True, norm_first=norm_order == "pre").double().eval()
+    theirs = (
+        nn.TransformerEncoderLayer(24, 3, 40, batch_first=True, norm_first=norm_order == "pre")
+        .double()
+        .eval()
+    )
     give_attention(theirs.self_attn, ours.self_attention)
     give_feed_forward(theirs, ours.feed_forward)
     theirs.norm1.load_state_dict(ours.self_attention_residual.norm.state_dict())
@@ -40,13 +44,24 @@ def test_the_encoder_layer_equals_torch(norm_order):
 @ORDERS
 def test_the_decoder_layer_equals_torch(norm_order):
     ours = build(norm_order=norm_order, **TORCH_LIKE).decoder[0]
-    theirs = nn.TransformerDecoderLayer(24, 3, 40, batch_first=True, norm_first=norm_order == "pre").double().eval()
+    theirs = (
+        nn.TransformerDecoderLayer(24, 3, 40, batch_first=True, norm_first=norm_order == "pre")
+        .double()
+        .eval()
+    )
     give_attention(theirs.self_attn, ours.self_attention)
     give_attention(theirs.multihead_attn, ours.cross_attention)
     give_feed_forward(theirs, ours.feed_forward)
-    for number, residual in enumerate(("self_attention", "cross_attention", "feed_forward"), start=1):
-        getattr(theirs, f"norm{number}").load_state_dict(getattr(ours, f"{residual}_residual").norm.state_dict())
-    x, memory = torch.randn(2, 6, 24, dtype=torch.float64), torch.randn(2, 4, 24, dtype=torch.float64)
+    for number, residual in enumerate(
+        ("self_attention", "cross_attention", "feed_forward"), start=1
+    ):
+        getattr(theirs, f"norm{number}").load_state_dict(
+            getattr(ours, f"{residual}_residual").norm.state_dict()
+        )
+    x, memory = (
+        torch.randn(2, 6, 24, dtype=torch.float64),
+        torch.randn(2, 4, 24, dtype=torch.float64),
+    )
     target, source = (
         Tokens.rows(torch.zeros(2, 6, dtype=torch.int32)),
         Tokens.rows(torch.zeros(2, 4, dtype=torch.int32)),
@@ -76,7 +91,10 @@ def marian(model):
     for stack in ("encoder", "decoder"):
         for index, layer in enumerate(getattr(model, stack)):
             name = f"model.{stack}.layers.{index}"
-            for ours, others in (("self_attention", "self_attn"), ("cross_attention", "encoder_attn")):
+            for ours, others in (
+                ("self_attention", "self_attn"),
+                ("cross_attention", "encoder_attn"),
+            ):
                 if not hasattr(layer, ours):
                     continue
                 for part, projection in (("w_q", "q_proj"), ("w_k", "k_proj"), ("w_v", "v_proj")):
@@ -93,7 +111,9 @@ def marian(model):
             weights[f"{name}.fc1.bias"] = layer.feed_forward.w_1.bias
             weights[f"{name}.fc2.weight"] = layer.feed_forward.w_2.weight[halves]
             weights[f"{name}.fc2.bias"] = layer.feed_forward.w_2.bias[halves]
-            weights[f"{name}.final_layer_norm.weight"] = layer.feed_forward_residual.norm.weight[halves]
+            weights[f"{name}.final_layer_norm.weight"] = layer.feed_forward_residual.norm.weight[
+                halves
+            ]
             weights[f"{name}.final_layer_norm.bias"] = layer.feed_forward_residual.norm.bias[halves]
     unexpected = theirs.load_state_dict(weights, strict=False).unexpected_keys
     assert unexpected == []

@@ -23,11 +23,17 @@ def test_sinusoids_are_the_papers_formula_interleaved():
 
 def test_a_rotation_turns_each_pair_of_a_dimension_and_the_one_half_way_on():
     heads = torch.randn(1, 2, 9, 8, dtype=torch.float64)
-    turned = rotate(heads, build(positions="rotary").source_positions.rotation(torch.arange(9).unsqueeze(0)))
+    turned = rotate(
+        heads, build(positions="rotary").source_positions.rotation(torch.arange(9).unsqueeze(0))
+    )
     for pos in range(9):
         for i in range(4):
-            pair, expected = (torch.complex(x[0, :, pos, i], x[0, :, pos, i + 4]) for x in (heads, turned))
-            assert torch.allclose(pair * cmath.exp(1j * pos / 10000 ** (2 * i / 8)), expected, atol=1e-5)
+            pair, expected = (
+                torch.complex(x[0, :, pos, i], x[0, :, pos, i + 4]) for x in (heads, turned)
+            )
+            assert torch.allclose(
+                pair * cmath.exp(1j * pos / 10000 ** (2 * i / 8)), expected, atol=1e-5
+            )
 
 
 def test_rotary_scores_depend_on_the_distance_alone():
@@ -35,7 +41,9 @@ def test_rotary_scores_depend_on_the_distance_alone():
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
 
     def score(at, other):
-        rotations = [model.source_positions.rotation(torch.tensor([[place]])) for place in (at, other)]
+        rotations = [
+            model.source_positions.rotation(torch.tensor([[place]])) for place in (at, other)
+        ]
         return float((rotate(q, rotations[0]) * rotate(k, rotations[1])).sum())
 
     assert score(3, 5) == pytest.approx(score(13, 15), abs=1e-5)
@@ -45,8 +53,13 @@ def test_rotary_scores_depend_on_the_distance_alone():
 
 def test_a_rotary_model_knows_distances_inside_each_side_and_nothing_else():
     model = build(positions="rotary")
-    source, target = Tokens.padded(SOURCES[1:2], 30), Tokens.padded(TARGETS[1:2], 30).shifted_right(30)
-    moved = [replace(side, positions=side.positions + by) for side, by in ((source, 3), (target, 11))]
+    source, target = (
+        Tokens.padded(SOURCES[1:2], 30),
+        Tokens.padded(TARGETS[1:2], 30).shifted_right(30),
+    )
+    moved = [
+        replace(side, positions=side.positions + by) for side, by in ((source, 3), (target, 11))
+    ]
     stretched = replace(source, positions=2 * source.positions)
     assert torch.allclose(model(*moved), model(source, target), atol=1e-5)
     assert not torch.allclose(model(stretched, target), model(source, target), atol=1e-3)

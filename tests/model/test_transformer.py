@@ -19,7 +19,9 @@ def logits_of_each(model, sources, targets):
     """Every pair alone: no padding, no neighbours."""
     pad = model.config.pad
     for source, target in zip(sources, targets, strict=True):
-        yield model(Tokens.padded([source], pad), Tokens.padded([target], pad).shifted_right(pad))[0]
+        yield model(Tokens.padded([source], pad), Tokens.padded([target], pad).shifted_right(pad))[
+            0
+        ]
 
 
 def test_padding_and_batch_mates_change_nothing(model):
@@ -83,7 +85,9 @@ def test_every_source_token_reaches_every_position(paper_model, place):
 def test_a_neighbourhood_restricts_self_attention_alone(place):
     one_layer = build(N=1, r=3)
     memory, logits = changes(one_layer, "source", place)
-    assert memory.nonzero().flatten().tolist() == [near for near in range(7) if abs(near - place) <= 1]
+    assert memory.nonzero().flatten().tolist() == [
+        near for near in range(7) if abs(near - place) <= 1
+    ]
     assert logits.all()
     _, logits = changes(one_layer, "target", place)
     assert logits.nonzero().flatten().tolist() == [place, place + 1]
@@ -136,7 +140,9 @@ def test_a_state_can_be_reordered_and_repeated(model):
     expected, later = model.decode(target, state)[0][rows], model.decode(target[:4], state)[1]
     real = picked.segments != PADDING_SEGMENT
     assert torch.allclose(model.decode(picked, state.select(rows))[0][real], expected[real])
-    assert torch.allclose(model.decode(picked[4:], later.select(rows))[0][real[:, 4:]], expected[:, 4:][real[:, 4:]])
+    assert torch.allclose(
+        model.decode(picked[4:], later.select(rows))[0][real[:, 4:]], expected[:, 4:][real[:, 4:]]
+    )
 
 
 def test_the_source_is_projected_once(model, pair):
@@ -153,7 +159,9 @@ def test_padding_comes_last_however_many_sentences_a_row_holds():
 
 def test_tokens_move_to_a_device_whole():
     moved = Tokens.padded(SOURCES, 30).to("meta")
-    assert {moved.ids.device.type, moved.positions.device.type, moved.segments.device.type} == {"meta"}
+    assert {moved.ids.device.type, moved.positions.device.type, moved.segments.device.type} == {
+        "meta"
+    }
 
 
 def test_a_target_starts_from_the_zero_vector():
@@ -165,9 +173,13 @@ def test_a_target_starts_from_the_zero_vector():
 
 def test_gradients_are_right():
     model = build(N=1, d_model=6, d_ff=5, h=2, d_k=2, d_v=3, vocab_size=9)
-    source, target = Tokens.packed([[[3, 4, 0], [5, 0]]], 8), Tokens.packed([[[6, 0], [2, 3, 0]]], 8).shifted_right(8)
+    source, target = (
+        Tokens.packed([[[3, 4, 0], [5, 0]]], 8),
+        Tokens.packed([[[6, 0], [2, 3, 0]]], 8).shifted_right(8),
+    )
     parameters = dict(model.named_parameters())
-    parameters["target_embedding.weight"] = parameters["target_embedding.weight"][:8]  # padding is no parameter
+    # Padding is no parameter.
+    parameters["target_embedding.weight"] = parameters["target_embedding.weight"][:8]
 
     def function(*values):
         weights = dict(zip(parameters, values, strict=True))
@@ -190,7 +202,16 @@ def test_the_shared_matrix_learns_from_both_ends():
     logits = model(Tokens.padded([[21, 0]], pad), Tokens.padded([[pad, 20]], pad))
     F.cross_entropy(logits[0, -1:], torch.tensor([3])).backward()
     gradient = model.target_embedding.weight.grad
-    assert len([name for name, _ in model.named_parameters() if "embedding" in name or "output" in name]) == 1
+    assert (
+        len(
+            [
+                name
+                for name, _ in model.named_parameters()
+                if "embedding" in name or "output" in name
+            ]
+        )
+        == 1
+    )
     from_softmax = gradient[22].norm()
     assert from_softmax > 0
     alone = torch.autograd.grad(F.cross_entropy(F.linear(model.decode_hidden(
@@ -207,32 +228,47 @@ def test_sharing_says_how_many_matrices_there_are(sharing, matrices):
     sizes = [weight for weight in model.parameters() if weight.size(0) == 31]
     assert len(sizes) == matrices
     pad = model.config.pad
-    F.cross_entropy(model(Tokens.padded([[5, 0]], pad), Tokens.padded([[pad]], pad))[0], torch.tensor([3])).backward()
+    F.cross_entropy(
+        model(Tokens.padded([[5, 0]], pad), Tokens.padded([[pad]], pad))[0], torch.tensor([3])
+    ).backward()
     assert all(weight.grad is not None for weight in sizes)
 
 
 @torch.no_grad()
 def test_embeddings_have_unit_variance_and_logits_start_small():
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(vocab_size=2000, N=2, d_model=128, d_ff=256, h=4, d_k=32, d_v=32)).eval()
+    model = Transformer(
+        ModelConfig(vocab_size=2000, N=2, d_model=128, d_ff=256, h=4, d_k=32, d_v=32)
+    ).eval()
     ids = torch.randint(0, 1999, (8, 30))
     assert float(model.target_embedding(ids).var()) == pytest.approx(1.0, abs=0.05)
     source = Tokens.padded(ids.tolist(), 1999)
     logits = model(source, source.shifted_right(1999))
     assert float(logits.std()) == pytest.approx(1.0, abs=0.2)
-    assert float(F.cross_entropy(logits.flatten(0, 1), ids.flatten())) == pytest.approx(math.log(2000) + 0.5, abs=0.3)
+    assert float(F.cross_entropy(logits.flatten(0, 1), ids.flatten())) == pytest.approx(
+        math.log(2000) + 0.5, abs=0.3
+    )
 
 
 def test_every_parameter_starts_as_stated():
     torch.manual_seed(0)
     free = {"sharing": "none", "positions": "learned", "output_bias": True, "attention_bias": True}
-    model = Transformer(ModelConfig(vocab_size=2000, N=1, d_model=128, d_ff=256, h=4, d_k=32, d_v=32, **free))
-    for embedding in (model.source_embedding.weight, model.target_embedding.weight, model.output_weight):
+    model = Transformer(
+        ModelConfig(vocab_size=2000, N=1, d_model=128, d_ff=256, h=4, d_k=32, d_v=32, **free)
+    )
+    for embedding in (
+        model.source_embedding.weight,
+        model.target_embedding.weight,
+        model.output_weight,
+    ):
         assert float(embedding.detach().var()) == pytest.approx(1 / 128, rel=0.05)
         assert (embedding[model.config.pad] == 0).all()
-    assert float(model.source_positions.table.detach().var()) == pytest.approx(0.5, rel=0.05)  # of sines and cosines
+    # Of sines and cosines.
+    assert float(model.source_positions.table.detach().var()) == pytest.approx(0.5, rel=0.05)
     xavier = math.sqrt(6 / (128 + 256))
-    assert float(model.encoder[0].feed_forward.w_1.weight.abs().max().detach()) == pytest.approx(xavier, rel=0.01)
+    assert float(model.encoder[0].feed_forward.w_1.weight.abs().max().detach()) == pytest.approx(
+        xavier, rel=0.01
+    )
     biases = [weight for name, weight in model.named_parameters() if "bias" in name]
     assert len(biases) == 1 + (4 + 2 + 2) + (8 + 2 + 3)  # output, encoder layer, decoder layer
     assert all((bias == 0).all() for bias in biases)
@@ -256,13 +292,17 @@ def test_embeddings_are_scaled_by_the_root_of_d_model():
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(norm_order, monkeypatch):
+def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_addition(
+    norm_order, monkeypatch
+):
     """With everything dropped, every residual connection passes its input on, normed in post-norm order."""
     model, dropped = build(p_drop=0.9, norm_order=norm_order).train(), []
     monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: dropped.append((x, self.p)) or x * 0)
     x = torch.randn(1, 3, 24, dtype=torch.float64)
     residual = model.encoder[0].self_attention_residual
-    assert torch.equal(residual(x, torch.randn_like), x if norm_order == "pre" else residual.norm(x))
+    assert torch.equal(
+        residual(x, torch.randn_like), x if norm_order == "pre" else residual.norm(x)
+    )
 
     def at_p_drop():
         inputs = [x for x, p in dropped if p == 0.9]
@@ -273,11 +313,15 @@ def test_dropout_falls_on_sums_of_embeddings_and_on_sublayer_outputs_before_the_
     source, target = Tokens.padded(SOURCES[:1], 30), Tokens.padded([[30, 4]], 30)
     state = model.encode(source)
     embedded, *outputs = at_p_drop()
-    assert torch.equal(embedded, model.target_embedding(source.ids) + sinusoids(source.positions, 24))
+    assert torch.equal(
+        embedded, model.target_embedding(source.ids) + sinusoids(source.positions, 24)
+    )
     assert len(outputs) == 2 * 2  # two sub-layers in two layers
     model.decode(target, state)
     embedded, *outputs = at_p_drop()
-    assert torch.equal(embedded, model.target_embedding(target.ids) + sinusoids(target.positions, 24))
+    assert torch.equal(
+        embedded, model.target_embedding(target.ids) + sinusoids(target.positions, 24)
+    )
     assert len(outputs) == 3 * 2
 
 
@@ -289,17 +333,37 @@ def test_activation_dropout_is_its_own_setting(pair):
 @pytest.mark.parametrize(
     ("changes", "source", "target", "message"),
     [
-        ({}, [[5, 31]], [[30, 4]], "found token ids from 5 to 31; a vocabulary of 31 allows 0 to 30"),
-        ({}, [[5, -1]], [[30, 4]], "found token ids from -1 to 5; a vocabulary of 31 allows 0 to 30"),
+        (
+            {},
+            [[5, 31]],
+            [[30, 4]],
+            "found token ids from 5 to 31; a vocabulary of 31 allows 0 to 30",
+        ),
+        (
+            {},
+            [[5, -1]],
+            [[30, 4]],
+            "found token ids from -1 to 5; a vocabulary of 31 allows 0 to 30",
+        ),
         (
             {"source_vocab_size": 20, "sharing": "two-way"},
             [[5, 20]],
             [[30, 4]],
             "found token ids from 5 to 20; a vocabulary of 20 allows 0 to 19",
         ),
-        ({}, [[5, 6]], [[30, 99]], "found token ids from 30 to 99; a vocabulary of 31 allows 0 to 30"),
+        (
+            {},
+            [[5, 6]],
+            [[30, 99]],
+            "found token ids from 30 to 99; a vocabulary of 31 allows 0 to 30",
+        ),
         ({"positions": "learned", "max_positions": 3}, [[5] * 4], [[30]], "max_positions = 3"),
-        ({"positions": "learned", "max_positions": 3}, [[5]], [[30] * 5], "found a sequence of 5 tokens"),
+        (
+            {"positions": "learned", "max_positions": 3},
+            [[5]],
+            [[30] * 5],
+            "found a sequence of 5 tokens",
+        ),
     ],
 )
 def test_tokens_that_the_model_cannot_take_are_refused(changes, source, target, message):
@@ -307,7 +371,9 @@ def test_tokens_that_the_model_cannot_take_are_refused(changes, source, target, 
         build(**changes)(Tokens.padded(source, 30), Tokens.padded(target, 30))
 
 
-@pytest.mark.parametrize(("positions", "length"), [("learned", 3), ("sinusoidal", 9), ("rotary", 9), ("none", 9)])
+@pytest.mark.parametrize(
+    ("positions", "length"), [("learned", 3), ("sinusoidal", 9), ("rotary", 9), ("none", 9)]
+)
 def test_learned_positions_reach_to_their_last_row_and_the_others_on(positions, length):
     model = build(positions=positions, max_positions=3)
     assert model(*[Tokens.padded([[5] * length], 30)] * 2).shape == (1, length, 31)
@@ -329,19 +395,26 @@ def test_empty_sequences_are_refused():
 def test_a_state_stays_as_it_was(model):
     """A state is a value: whoever decodes from it twice gets the same twice."""
     pad = model.config.pad
-    state = model.decode(torch.tensor([[pad, 4, 9]]), model.encode(Tokens.padded(SOURCES[:1], pad)))[1]
+    state = model.decode(
+        torch.tensor([[pad, 4, 9]]), model.encode(Tokens.padded(SOURCES[:1], pad))
+    )[1]
     first, second = (model.decode(torch.tensor([[token]]), state)[0] for token in (7, 7))
     assert torch.equal(first, second)
 
 
 def test_plain_ids_are_sentences_padded_at_their_end(model):
     pad, source_pad = model.config.pad, model.config.source_pad
-    source, target = Tokens.padded(SOURCES, source_pad), Tokens.padded(TARGETS, pad).shifted_right(pad)
+    source, target = (
+        Tokens.padded(SOURCES, source_pad),
+        Tokens.padded(TARGETS, pad).shifted_right(pad),
+    )
     real = Tokens.padded(TARGETS, pad).ids != pad
     assert torch.allclose(model(source.ids, target.ids)[real], model(source, target)[real])
 
 
-@pytest.mark.parametrize("ids", [torch.tensor([5, 6]), torch.zeros(1, 2, 3, dtype=torch.int32), torch.zeros(1, 2)])
+@pytest.mark.parametrize(
+    "ids", [torch.tensor([5, 6]), torch.zeros(1, 2, 3, dtype=torch.int32), torch.zeros(1, 2)]
+)
 def test_what_is_not_token_ids_is_refused(paper_model, ids):
     with pytest.raises(InputError, match=r"expected token ids of shape \(rows, tokens\)"):
         paper_model(ids, ids)
@@ -349,5 +422,12 @@ def test_what_is_not_token_ids_is_refused(paper_model, ids):
 
 def test_modules_say_what_they_are(paper_model):
     said = repr(paper_model)
-    for words in ("21,256 parameters", "V=31, d_model=24", "h=3, d_k=8, d_v=6", "post-norm", "sinusoidal", "relu"):
+    for words in (
+        "21,256 parameters",
+        "V=31, d_model=24",
+        "h=3, d_k=8, d_v=6",
+        "post-norm",
+        "sinusoidal",
+        "relu",
+    ):
         assert words in said

@@ -44,9 +44,12 @@ def step_of(model, counter=None):
         if counter is not None:
             counter.extend(sentence for sentence, _ in state.rows)
         rows = tuple(
-            (sentence, (*said, token)) for (sentence, said), token in zip(state.rows, tokens.tolist(), strict=True)
+            (sentence, (*said, token))
+            for (sentence, said), token in zip(state.rows, tokens.tolist(), strict=True)
         )
-        log_probs = torch.tensor([model(sentence, said[1:]) for sentence, said in rows], device=tokens.device)
+        log_probs = torch.tensor(
+            [model(sentence, said[1:]) for sentence, said in rows], device=tokens.device
+        )
         return log_probs, History(rows)
 
     return step
@@ -71,15 +74,21 @@ def run(model, limits, V, config, sentences=None, **options):
     return search(step_of(model), start(sentences), limits, V - 1, config, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"min_length": 3}, {"forbid_unk": True}, {"max_length": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"min_length": 3}, {"forbid_unk": True}, {"max_length": 2}]
+)
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_short_way_of_greedy_search_is_a_beam_of_one(options, ties):
     config, model = SearchConfig(beam_size=1, **options), random_model(7, 9, ties)
     limits = [config.limit(length) for length in range(12)]
     found = run(model, limits, 9, config)
-    beam = run(model, limits, 9, replace(config, max_repeats=99))  # which needs the long way, and forbids nothing
-    assert [one._replace(margin=0) for (one,) in found] == [one._replace(margin=0) for (one,) in beam]
-    assert all(a[0].margin > b[0].margin - 1e-5 for a, b in zip(found, beam, strict=True))  # only what decides counts
+    # Which needs the long way, and forbids nothing.
+    beam = run(model, limits, 9, replace(config, max_repeats=99))
+    assert [one._replace(margin=0) for (one,) in found] == [
+        one._replace(margin=0) for (one,) in beam
+    ]
+    # Only what decides counts.
+    assert all(a[0].margin > b[0].margin - 1e-5 for a, b in zip(found, beam, strict=True))
     assert ties or any(math.isfinite(one.margin) for (one,) in found)
 
 
@@ -93,7 +102,9 @@ def allowed(ids, V, limit, config, prefix):
     for token in range(UNK + config.forbid_unk, V - 1):
         said, n, r = (*ids, token), config.no_repeat_ngram, config.max_repeats
         repeats = n and said[-n:] in [said[i : i + n] for i in range(len(said) - n)]
-        loops = r and any(said[-p * (r + 1) :] == said[-p:] * (r + 1) for p in range(1, len(said) // (r + 1) + 1))
+        loops = r and any(
+            said[-p * (r + 1) :] == said[-p:] * (r + 1) for p in range(1, len(said) // (r + 1) + 1)
+        )
         if not (repeats or loops or len(ids) >= limit):
             words.append(token)
     return [EOS, *words] if len(ids) >= min(config.min_length, limit) or not words else words
@@ -111,7 +122,13 @@ def oracle(model, sentence, V, limit, config, prefix=()):
         for parent, (ids, total) in enumerate(live):
             log_probs = np.array(model(sentence, ids), dtype=np.float32)
             for token in allowed(ids, V, limit, config, prefix):
-                order = (-(total + log_probs[token]), parent, token != EOS, -log_probs[token], token)
+                order = (
+                    -(total + log_probs[token]),
+                    parent,
+                    token != EOS,
+                    -log_probs[token],
+                    token,
+                )
                 candidates.append((order, (*ids, token), total + log_probs[token]))
         candidates.sort()
         for _, ids, total in candidates[:K]:
@@ -129,11 +146,15 @@ def plain(hypotheses):
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("patience", [1.0, math.inf])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
-def test_beam_with_early_stopping_equals_a_list_of_hypotheses_that_never_stops_early(alpha, patience, ties):
+def test_beam_with_early_stopping_equals_a_list_of_hypotheses_that_never_stops_early(
+    alpha, patience, ties
+):
     chance = random.Random(f"{alpha} {patience} {ties}")
     steps, never_stopping = [], 0
     for beam_size in (1, 2, 3, 5):
-        config = SearchConfig(beam_size=beam_size, alpha=alpha, patience=patience, n_best=min(2, beam_size))
+        config = SearchConfig(
+            beam_size=beam_size, alpha=alpha, patience=patience, n_best=min(2, beam_size)
+        )
         V, limits = chance.choice([4, 6, 9]), [chance.randrange(6) for _ in range(80)]
         model = random_model(chance.random(), V, ties)
         found = search(step_of(model, steps), start(range(80)), limits, V - 1, config)
@@ -157,20 +178,32 @@ CONFIGS = st.builds(
 
 
 @settings(deadline=None, max_examples=150)
-@given(config=CONFIGS, V=st.integers(3, 7), ties=st.booleans(), seed=st.integers(0, 10**6), data=st.data())
+@given(
+    config=CONFIGS,
+    V=st.integers(3, 7),
+    ties=st.booleans(),
+    seed=st.integers(0, 10**6),
+    data=st.data(),
+)
 def test_every_constraint_equals_its_definition_in_the_slow_search(config, V, ties, seed, data):
     limits = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
     tokens = st.integers(1, V - 2)
     prefixes = [data.draw(st.lists(tokens, max_size=min(limit, 4))) for limit in limits]
     model = random_model(seed, V, ties)
     found = run(model, limits, V, config, prefixes=prefixes)
-    for sentence, (limit, prefix, hypotheses) in enumerate(zip(limits, prefixes, found, strict=True)):
+    for sentence, (limit, prefix, hypotheses) in enumerate(
+        zip(limits, prefixes, found, strict=True)
+    ):
         assert plain(hypotheses) == oracle(model, sentence, V, limit, config, tuple(prefix))[0]
         assert hypotheses[0].ids[: len(prefix)] == prefix
 
 
 @settings(deadline=None, max_examples=60)
-@given(seed=st.integers(0, 10**6), alpha=st.sampled_from([0.0, 0.6, 2.0]), patience=st.sampled_from([1.0, math.inf]))
+@given(
+    seed=st.integers(0, 10**6),
+    alpha=st.sampled_from([0.0, 0.6, 2.0]),
+    patience=st.sampled_from([1.0, math.inf]),
+)
 def test_a_beam_as_wide_as_the_search_space_finds_what_brute_force_finds(seed, alpha, patience):
     V, limit, model = 4, 3, random_model(seed, 4)
     everything = []
@@ -199,7 +232,11 @@ def test_a_beam_of_one_is_greedy():
 
 def test_a_hypothesis_worked_by_hand():
     """Two steps: "b" looks best at once, but "a" is followed by a certain end. alpha 1 prefers the longer one."""
-    table = {(): [0.1, 0.0, 0.4, 0.5, 0.0], (2,): [1.0, 0, 0, 0, 0], (3,): [0.3, 0.0, 0.4, 0.3, 0.0]}
+    table = {
+        (): [0.1, 0.0, 0.4, 0.5, 0.0],
+        (2,): [1.0, 0, 0, 0, 0],
+        (3,): [0.3, 0.0, 0.4, 0.3, 0.0],
+    }
 
     def model(_, ids):
         return [math.log(p) if p else -math.inf for p in table.get(ids, [1.0, 0, 0, 0, 0])]
@@ -239,9 +276,13 @@ def test_a_sentence_does_not_see_its_neighbours(config, ties):
     seeds = [sentence_seed(config.seed, [sentence]) for sentence in range(24)]
 
     def translate(sentences):
-        own = {name: [values[s] for s in sentences] for name, values in (("prefixes", prefixes), ("seeds", seeds))}
+        own = {
+            name: [values[s] for s in sentences]
+            for name, values in (("prefixes", prefixes), ("seeds", seeds))
+        }
         found = run(model, [limits[s] for s in sentences], V, config, sentences, **own)
-        return [[one._replace(margin=0.0) for one in hypotheses] for hypotheses in found]  # counts more beside prefixes
+        # Counts more beside prefixes.
+        return [[one._replace(margin=0.0) for one in hypotheses] for hypotheses in found]
 
     alone = {sentence: translate([sentence])[0] for sentence in range(24)}
     for _ in range(5):
@@ -283,7 +324,9 @@ def test_a_step_keeps_its_shapes_and_never_looks_at_a_value(config):
     assert rows.shape == tokens.shape == (2 * config.width,)
     shapes = [[(t.shape, t.dtype) for t in vars(b.live).values()] for b in (beams, moved)]
     assert shapes[0] == shapes[1]
-    assert [t.shape for t in vars(moved.ended).values()] == [t.shape for t in vars(beams.ended).values()]
+    assert [t.shape for t in vars(moved.ended).values()] == [
+        t.shape for t in vars(beams.ended).values()
+    ]
 
 
 @pytest.mark.gpu
@@ -311,7 +354,9 @@ def test_padding_is_never_said_and_lengths_are_held():
     def model(sentence, ids):
         return [*loves_padding(sentence, ids)[:-1], 0.0]
 
-    config = SearchConfig(beam_size=3, n_best=3, min_length=2, max_length=4, max_extra=50, forbid_unk=True)
+    config = SearchConfig(
+        beam_size=3, n_best=3, min_length=2, max_length=4, max_extra=50, forbid_unk=True
+    )
     for hypotheses in run(model, [config.limit(9)] * 30, 5, config):
         for hypothesis in hypotheses:
             assert 2 <= len(hypothesis.ids) <= 4
@@ -385,13 +430,17 @@ def test_a_hypothesis_keeps_its_own_state():
 def test_an_ensemble_of_twins_is_the_single_one_and_of_strangers_their_mean():
     V, limits, config = 6, [5] * 20, SearchConfig(beam_size=3)
     one, other = random_model(21, V), random_model(22, V)
-    twins = search(ensemble([step_of(one)] * 2), Ensemble((start(range(20)),) * 2), limits, V - 1, config)
+    twins = search(
+        ensemble([step_of(one)] * 2), Ensemble((start(range(20)),) * 2), limits, V - 1, config
+    )
     for (twin,), (single,) in zip(twins, run(one, limits, V, config), strict=True):
         assert twin.ids == single.ids
         assert twin.score == pytest.approx(single.score, rel=1e-5)
 
     def mean(sentence, ids):
-        return np.log(np.mean([np.exp(one(sentence, ids)), np.exp(other(sentence, ids))], axis=0)).tolist()
+        return np.log(
+            np.mean([np.exp(one(sentence, ids)), np.exp(other(sentence, ids))], axis=0)
+        ).tolist()
 
     both = ensemble([step_of(one), step_of(other)])
     strangers = search(both, Ensemble((start(range(20)), start(range(20)))), limits, V - 1, config)
@@ -412,7 +461,9 @@ def test_the_best_tokens_are_those_of_a_stable_sort(V, levels):
 
 
 def test_a_log_probability_rounded_above_zero_cannot_raise_a_score():
-    for (hypothesis,) in run(lambda *_: [-0.1, 1e-3, -1e-3, -5.0], [4] * 3, 4, SearchConfig(beam_size=2, min_length=1)):
+    for (hypothesis,) in run(
+        lambda *_: [-0.1, 1e-3, -1e-3, -5.0], [4] * 3, 4, SearchConfig(beam_size=2, min_length=1)
+    ):
         assert max(hypothesis.token_log_probs) == 0.0
         assert hypothesis.score <= 0.0
 
@@ -443,7 +494,10 @@ def test_a_broken_model_and_an_impossible_prefix_are_named():
         ({"min_length": 5, "max_length": 4}, "above search.max_length 4"),
         ({"n_best": 5}, "raise search.beam_size"),
         ({"beam_size": 100_000}, "beam_size is 100,000; more than 1,000 is surely a mistake"),
-        ({"n_best": 1001, "temperature": 1.0}, "search.n_best is 1,001; more than 1,000 is surely a mistake"),
+        (
+            {"n_best": 1001, "temperature": 1.0},
+            "search.n_best is 1,001; more than 1,000 is surely a mistake",
+        ),
         ({"max_extra": 10**30}, "more than 1,000,000 is surely a mistake"),
         ({"alpha": 1e6}, r"search.alpha is 1000000.0; expected 0 \(no length penalty\) to 10"),
         ({"patience": 0.25, "n_best": 2}, "patience 0.25"),

@@ -14,7 +14,8 @@ import torch
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([
-    "tests.training.test_ranks", "transduce.cli", "transduce.training.train", "transduce.training.tensorboard",
+    "tests.training.test_ranks", "transduce.cli.commands", "transduce.training.train",
+    "transduce.monitoring.tensorboard",
     "sacrebleu.metrics.bleu", "sacrebleu.metrics.ter", "torch.distributed.tensor", "torch._dynamo", "pytest",
 ])  # fmt: skip
 
@@ -24,7 +25,11 @@ def start(command, log, size=1, change=None):
 
     `change(rank)` is called in each process before it begins.
     """
-    world = {"WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()} if size > 1 else {}
+    world = (
+        {"WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
+        if size > 1
+        else {}
+    )
     processes = []
     for rank in range(size):
         place = {**world, "RANK": rank, "LOCAL_RANK": rank} if size > 1 else {}
@@ -72,6 +77,6 @@ def _be(command, environment, log, change):
     torch.set_num_threads(1)
     if change is not None:
         change(int(environment.get("RANK", 0)))
-    from transduce.cli import run
+    from transduce.cli.commands import run
 
     sys.exit(run(command))

@@ -8,7 +8,11 @@ from transduce.presets import BASE, MODERN
 from transduce.recipe import load_recipe
 from transduce.training.diagnosis import diagnose, divergence_advice, settings_advice
 
-SOURCES = ["Two men are sitting on a bench .", "A dog runs through the park .", "She reads the news ."]
+SOURCES = [
+    "Two men are sitting on a bench .",
+    "A dog runs through the park .",
+    "She reads the news .",
+]
 REFERENCES = [
     "Zwei M\u00e4nner sitzen auf einer Bank .",
     "Ein Hund rennt durch den Park .",
@@ -51,7 +55,10 @@ def test_a_right_answer_is_not_taken_for_a_fault():
 
 def test_japanese_in_kanji_is_not_another_script():
     text = diagnose(
-        ["One .", "Two ."], ["\u306b\u307b\u3093\u3054", "\u308f\u305f\u3057"], ["\u65e5\u672c\u8a9e", "\u79c1"], 0.0
+        ["One .", "Two ."],
+        ["\u306b\u307b\u3093\u3054", "\u308f\u305f\u3057"],
+        ["\u65e5\u672c\u8a9e", "\u79c1"],
+        0.0,
     )
     assert "letters" not in str(text)
 
@@ -65,7 +72,8 @@ def test_advice_names_settings_that_work_and_only_those_not_yet_in_use():
     assert "model.norm_order=pre" in text
     changed = load_recipe("base", [part.split(" (")[0] for part in _tries(text)])
     assert changed.model.norm_order == "pre"
-    short = load_recipe("base", ["training.steps=9", "training.schedule=cosine"])  # ends before its warm-up does
+    # Ends before its warm-up does.
+    short = load_recipe("base", ["training.steps=9", "training.schedule=cosine"])
     assert "training.learning_rate=0.00035 (now 0.0007)" in divergence_advice(short, bf16=True)
     text = divergence_advice(MODERN, bf16=False)  # as "auto" is on a CPU
     assert "clip_norm" not in text
@@ -74,7 +82,8 @@ def test_advice_names_settings_that_work_and_only_those_not_yet_in_use():
 
 
 @pytest.mark.parametrize(
-    ("set_to", "advised"), [(1000.0, "0.0007 (the paper's; now 1e+03)"), (0.001, "0.0005 (now 0.001)")]
+    ("set_to", "advised"),
+    [(1000.0, "0.0007 (the paper's; now 1e+03)"), (0.001, "0.0005 (now 0.001)")],
 )
 def test_a_learning_rate_far_above_the_papers_is_not_halved(set_to, advised):
     wild = load_recipe("base", [f"training.learning_rate={set_to}"])

@@ -12,17 +12,24 @@ from torch import nn
 
 import transduce
 from tests.training.test_trainer import SMALL, assert_same_steps, losses, signalled
-from transduce.bundle import load_bundle
-from transduce.checkpoint import load_newest
 from transduce.config import ModelConfig, SearchConfig
-from transduce.data.phrases import write_phrases
+from transduce.corpora.phrases import write_phrases
 from transduce.engines.torch import TorchEngine, load_model
-from transduce.errors import BundleError, ConfigError, DataError, HookError, InputError, TransduceError
+from transduce.errors import (
+    BundleError,
+    ConfigError,
+    DataError,
+    HookError,
+    InputError,
+    TransduceError,
+)
 from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
 from transduce.search.hypothesis import Hypothesis
+from transduce.storage.bundle import load_bundle
+from transduce.storage.checkpoint import load_newest
 from transduce.training.loss import smoothed_loss
-from transduce.training.run_view import Run
+from transduce.training.run import Run
 from transduce.training.trainer import Trainer
 
 FAST = [*SMALL, "training.validation_sentences=2", "training.steps=8", "training.validate_every=4"]
@@ -38,7 +45,9 @@ def train(recipe, tmp_path):
     """`transduce.train` on the small recipe, into a folder of that name."""
 
     def start(name="run", more=(), **hooks):
-        return transduce.train(recipe, overrides=[*FAST, *more], run=tmp_path / name, device="cpu", **hooks)
+        return transduce.train(
+            recipe, overrides=[*FAST, *more], run=tmp_path / name, device="cpu", **hooks
+        )
 
     return start
 
@@ -78,12 +87,19 @@ class Counting(torch.optim.Optimizer):
                 if weight.grad is not None:
                     state = self.state[weight]
                     if not state:
-                        state |= {"mean": torch.zeros_like(weight), "count": 0, "share": 0.5, "odd": False}
+                        state |= {
+                            "mean": torch.zeros_like(weight),
+                            "count": 0,
+                            "share": 0.5,
+                            "odd": False,
+                        }
                     state["count"] += 1
                     state["share"] = state["share"] * 0.9 + 0.1 * state["count"] / group["steps"]
                     state["odd"] = not state["odd"]
                     state["mean"].lerp_(weight.grad, 1 - group["decay"])
-                    direction = state["mean"].sign() * state["share"] * (1.5 if state["odd"] else 1.0)
+                    direction = (
+                        state["mean"].sign() * state["share"] * (1.5 if state["odd"] else 1.0)
+                    )
                     weight -= group["lr"] * direction
 
 
@@ -106,7 +122,9 @@ def test_a_model_of_ones_own_is_trained_validated_saved_and_translates(train, tm
     assert len(gates) == 1
     assert float(gates[0]) != pytest.approx(0.9)  # it has learned
     assert bundle.own_model == "GatedTransformer"
-    with pytest.raises(BundleError, match=r"your own model GatedTransformer, whose code is not in it.*Translator\("):
+    with pytest.raises(
+        BundleError, match=r"your own model GatedTransformer, whose code is not in it.*Translator\("
+    ):
         run.translator()
     translator = run.translator(model=GatedTransformer, device="cpu")
     ours = translator.translate("12 hours").text
@@ -139,7 +157,9 @@ def test_a_module_is_a_template_whose_hooks_are_kept(train):
     seen, config = [], ModelConfig(vocab_size=500, N=1, d_model=32, d_ff=64, h=2, d_k=16, d_v=16)
     template = Transformer(config)
     before = {name: weight.clone() for name, weight in template.state_dict().items()}
-    template.decoder[0].self_attention.register_forward_hook(lambda module, *_: seen.append(module.training))
+    template.decoder[0].self_attention.register_forward_hook(
+        lambda module, *_: seen.append(module.training)
+    )
     train(model=template)
     assert {True, False} <= set(seen)  # in training, and in validation
     assert all(torch.equal(before[name], weight) for name, weight in template.state_dict().items())
@@ -150,7 +170,12 @@ HOOKS = {
     "optimizers": {"optimizers": counting},
     "schedule": {"schedule": slow_start},
     "loss": {"loss": smoother_loss},
-    "all": {"model": GatedTransformer, "optimizers": counting, "schedule": slow_start, "loss": smoother_loss},
+    "all": {
+        "model": GatedTransformer,
+        "optimizers": counting,
+        "schedule": slow_start,
+        "loss": smoother_loss,
+    },
 }
 
 
@@ -160,11 +185,16 @@ def test_a_run_with_hooks_goes_on_exactly_where_it_was(train, tmp_path, hooks, m
     with monkeypatch.context() as stopped:
         stopped.setattr(Trainer, "_step", signalled(5, Trainer._step))
         assert train("run", **hooks).standing.stopped_by == "SIGTERM"
-    with pytest.raises(ConfigError, match=r"was begun with \w+ \w+, not the recipe's; hand in the same again"):
+    with pytest.raises(
+        ConfigError, match=r"was begun with \w+ \w+, not the recipe's; hand in the same again"
+    ):
         train("run")
     train("run", **hooks)
     assert_same_steps(tmp_path / "run", tmp_path / "whole")
-    mine, other = (load_newest(tmp_path / name / "checkpoints").tensors("optimiser") for name in ("run", "whole"))
+    mine, other = (
+        load_newest(tmp_path / name / "checkpoints").tensors("optimiser")
+        for name in ("run", "whole")
+    )
     assert all(torch.equal(mine[name], other[name]) for name in other)
     if "optimizers" in hooks:
         assert {name.partition("/")[2] for name in other} == {
@@ -186,7 +216,7 @@ def test_each_hook_changes_the_run(train, tmp_path):
 
 
 def test_the_default_hooks_are_what_a_run_without_hooks_does(train, tmp_path):
-    from transduce.training.optimiser import build_optimisers
+    from transduce.training.optimizer import build_optimisers
     from transduce.training.schedule import learning_rate
 
     plain = train("plain")
@@ -207,7 +237,9 @@ def test_callbacks_get_every_record_and_may_end_the_run(train, tmp_path):
         return record["kind"] == "step" and record["step"] == 5
 
     run = train(callbacks=[stop])
-    written = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    written = [
+        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    ]
     assert seen == written
     assert (run.step, load_newest(tmp_path / "run/checkpoints").step) == (5, 5)
     assert "a callback: saved" in written[-1]["message"]
@@ -246,7 +278,9 @@ def test_a_run_is_a_table_and_says_where_it_stands(train, tmp_path):
 class Letters:
     """A tokenizer of letters."""
 
-    alphabet = sorted(string.ascii_letters + string.digits + " .,:;%-'$\u00e4\u00f6\u00fc\u00df\u20ac\u00a3")
+    alphabet = sorted(
+        string.ascii_letters + string.digits + " .,:;%-'$\u00e4\u00f6\u00fc\u00df\u20ac\u00a3"
+    )
     size = len(alphabet)
 
     def encode(self, text):
@@ -257,7 +291,9 @@ class Letters:
 
 
 def test_a_tokenizer_of_ones_own_serves_from_text_to_text(train, tmp_path):
-    run = train(tokenizer=Letters(), more=["data.tokenizer.sampling=0"], store=tmp_path / "letters.store")
+    run = train(
+        tokenizer=Letters(), more=["data.tokenizer.sampling=0"], store=tmp_path / "letters.store"
+    )
     assert load_bundle(run.bundle).recipe.model.vocab_size == Letters.size + 3
     with pytest.raises(DataError, match=r"the tokenizer is one of your own.*Letters"):
         run.translator()
@@ -284,7 +320,9 @@ class Echo:
     """An engine that says what it is asked."""
 
     def search(self, sources, config, *, prefixes=(), token_scores=True):
-        return [[Hypothesis(list(source[:-1]), 0.0, 0.0, [0.0] * len(source))] for source in sources]
+        return [
+            [Hypothesis(list(source[:-1]), 0.0, 0.0, [0.0] * len(source))] for source in sources
+        ]
 
 
 def test_an_engine_of_ones_own_searches(train):
@@ -318,7 +356,11 @@ class Broken(Echo):
         ),
         (Texts(), HookError, "engine Texts gave list"),
         (Broken(), HookError, "engine Broken raised TypeError: .*unexpected keyword argument"),
-        (object(), ConfigError, r"engine is <object.*>; expected auto, torch, ctranslate2, or an object with search\("),
+        (
+            object(),
+            ConfigError,
+            r"engine is <object.*>; expected auto, torch, ctranslate2, or an object with search\(",
+        ),
         ("tpu", ConfigError, "engine is 'tpu'"),
     ],
 )
@@ -330,7 +372,9 @@ def test_an_engine_that_breaks_the_protocol_is_named(trained, engine, error, mes
 @pytest.fixture(scope="module")
 def trained(recipe, tmp_path_factory):
     overrides = [*FAST, "training.steps=1", "training.validate_every=1"]
-    return transduce.train(recipe, overrides=overrides, run=tmp_path_factory.mktemp("runs") / "run", device="cpu")
+    return transduce.train(
+        recipe, overrides=overrides, run=tmp_path_factory.mktemp("runs") / "run", device="cpu"
+    )
 
 
 class NoDecode(nn.Module):
@@ -366,7 +410,11 @@ def raises(*_):
 @pytest.mark.parametrize(
     ("hooks", "error", "message"),
     [
-        ({"model": NoDecode}, InputError, r"the model NoDecode has no decode; expected a module with config"),
+        (
+            {"model": NoDecode},
+            InputError,
+            r"the model NoDecode has no decode; expected a module with config",
+        ),
         ({"model": lambda config: 5}, InputError, "the model int has no encode"),
         (
             {"model": Transformer(ModelConfig(vocab_size=77))},
@@ -374,23 +422,47 @@ def raises(*_):
             "has config.vocab_size 77, but .* makes it 500",
         ),
         ({"model": raises}, HookError, "model raises raised KeyError: 'typo'"),
-        ({"model": WrongLogits}, ConfigError, r"WrongLogits gave logits of shape \(\d+, \d+, 498\); expected .* 500\)"),
+        (
+            {"model": WrongLogits},
+            ConfigError,
+            r"WrongLogits gave logits of shape \(\d+, \d+, 498\); expected .* 500\)",
+        ),
         ({"model": "base"}, ConfigError, "model is 'base'; expected a function"),
-        ({"optimizers": lambda *_: NotAnOptimizer()}, ConfigError, "NotAnOptimizer, which has no state_dict; expected"),
+        (
+            {"optimizers": lambda *_: NotAnOptimizer()},
+            ConfigError,
+            "NotAnOptimizer, which has no state_dict; expected",
+        ),
         ({"optimizers": raises}, HookError, "optimizers raises raised KeyError"),
         (
             {"optimizers": lambda named, _: Hoarder([weight for _, weight in named])},
             ConfigError,
             "an optimizer keeps 'history', a list",
         ),
-        ({"schedule": lambda step: -1.0}, ConfigError, "schedule .* gave -1.0 for step 1; expected a learning rate"),
+        (
+            {"schedule": lambda step: -1.0},
+            ConfigError,
+            "schedule .* gave -1.0 for step 1; expected a learning rate",
+        ),
         ({"schedule": lambda step: "fast"}, ConfigError, "schedule .* gave 'fast' for step 1"),
-        ({"loss": lambda logits, labels: logits}, ConfigError, "loss .* gave Tensor .*; expected one number"),
-        ({"loss": lambda logits, labels: 3.0}, ConfigError, "loss .* gave float 3.0; expected one number"),
+        (
+            {"loss": lambda logits, labels: logits},
+            ConfigError,
+            "loss .* gave Tensor .*; expected one number",
+        ),
+        (
+            {"loss": lambda logits, labels: 3.0},
+            ConfigError,
+            "loss .* gave float 3.0; expected one number",
+        ),
         ({"loss": raises}, HookError, "loss raises raised KeyError: 'typo'"),
         ({"callbacks": ["print"]}, ConfigError, "callbacks is 'print'; expected a function"),
         ({"tokenizer": object()}, ConfigError, "the tokenizer object has no size; expected size"),
-        ({"tokenizer": type("Big", (Letters,), {"size": 0})()}, ConfigError, "the tokenizer Big has size 0"),
+        (
+            {"tokenizer": type("Big", (Letters,), {"size": 0})()},
+            ConfigError,
+            "the tokenizer Big has size 0",
+        ),
         (
             {"tokenizer": type("Wild", (Letters,), {"encode": lambda self, text: [99999]})()},
             InputError,
@@ -410,14 +482,21 @@ def test_a_recipe_without_a_file_needs_a_folder_for_the_run(recipe, tmp_path, mo
     settings = transduce.load_recipe(str(recipe), FAST)
     with pytest.raises(ConfigError, match="run is missing; a recipe without a file has no name"):
         transduce.train(settings)
-    run = transduce.train(settings, run=tmp_path / "run", overrides=["training.steps=1"], device="cpu")
+    run = transduce.train(
+        settings, run=tmp_path / "run", overrides=["training.steps=1"], device="cpu"
+    )
     assert run.step == 1
     assert Path(f"{tmp_path / 'run'}.store").is_dir()
 
 
-def test_fine_tuning_a_bundle_with_more_weights_says_which_are_new(train, trained, tmp_path, capsys):
+def test_fine_tuning_a_bundle_with_more_weights_says_which_are_new(
+    train, trained, tmp_path, capsys
+):
     train(model=GatedTransformer, start_from=trained.path, more=["training.steps=1"])
-    assert "but for 2 weights that it has not, such as decoder.0.self_attention.gate" in capsys.readouterr().err
+    assert (
+        "but for 2 weights that it has not, such as decoder.0.self_attention.gate"
+        in capsys.readouterr().err
+    )
 
 
 def test_searching_with_a_model_of_ones_own_needs_encode_and_decode():
@@ -425,6 +504,7 @@ def test_searching_with_a_model_of_ones_own_needs_encode_and_decode():
         TorchEngine(nn.Linear(2, 2))
     model = WrongLogits(ModelConfig(vocab_size=50, N=1, d_model=16, d_ff=16, h=2, d_k=8, d_v=8))
     with pytest.raises(
-        InputError, match=r"WrongLogits.decode gave logits of shape \(1, 1, 48\); expected \(1, 1, 50\)"
+        InputError,
+        match=r"WrongLogits.decode gave logits of shape \(1, 1, 48\); expected \(1, 1, 50\)",
     ):
         TorchEngine(model).search([[5, 0]], SearchConfig(beam_size=1))

@@ -8,11 +8,11 @@ import pytest
 
 from tests.training.ranks import finish, start, train
 from tests.training.test_trainer import SMALL, assert_same_run
-from transduce.checkpoint import load_newest
-from transduce.data.phrases import write_phrases
+from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.recipe import load_recipe
-from transduce.training.run import finished
+from transduce.storage.checkpoint import load_newest
+from transduce.training.run_folder import finished
 
 SETTINGS = [*SMALL, "training.save_every=3"]
 
@@ -24,7 +24,9 @@ def newest(run):
     return found.step if found else 0
 
 
-@pytest.mark.parametrize(("kills", "steps"), [(3, 24), pytest.param(300, 60, marks=pytest.mark.battery)])
+@pytest.mark.parametrize(
+    ("kills", "steps"), [(3, 24), pytest.param(300, 60, marks=pytest.mark.battery)]
+)
 def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
     random.seed(kills)
     recipe = write_phrases(tmp_path, "en", "de", 1_500, 1)
@@ -43,7 +45,8 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
         while not finished(run):
             starts += 1
             (process,) = start([*command, str(run)], tmp_path / "log")
-            process.join(random.uniform(0, seconds * (0.5 + starts / 10)))  # ends, however busy the machine gets
+            # Ends, however busy the machine gets.
+            process.join(random.uniform(0, seconds * (0.5 + starts / 10)))
             was_running = process.exitcode is None
             process.kill()
             (status,) = finish([process])

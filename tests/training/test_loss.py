@@ -33,7 +33,9 @@ def test_the_loss_is_cross_entropy_with_the_smoothed_distribution(logits, eps_ls
 def test_without_smoothing_it_is_the_negative_log_likelihood_which_is_never_smoothed(logits):
     smoothed, _ = smoothed_loss(logits, LABELS, 0.0)
     _, likelihood = smoothed_loss(logits, LABELS, 0.2)
-    expected = F.cross_entropy(logits[..., :30].flatten(0, 1), LABELS.flatten(), ignore_index=PAD, reduction="sum")
+    expected = F.cross_entropy(
+        logits[..., :30].flatten(0, 1), LABELS.flatten(), ignore_index=PAD, reduction="sum"
+    )
     assert float(smoothed) == pytest.approx(float(expected), rel=1e-6)
     assert float(likelihood) == pytest.approx(float(expected), rel=1e-6)
 
@@ -42,7 +44,9 @@ def test_the_loss_of_half_precision_logits_is_summed_in_float32(logits):
     half = smoothed_loss(logits.bfloat16(), LABELS, 0.1)
     exact = smoothed_loss(logits.bfloat16().double(), LABELS, 0.1)
     assert half[0].dtype == torch.float32
-    assert [float(part) for part in half] == pytest.approx([float(part) for part in exact], rel=1e-6)
+    assert [float(part) for part in half] == pytest.approx(
+        [float(part) for part in exact], rel=1e-6
+    )
 
 
 def test_padding_keeps_the_zero_vector_while_the_rest_learns():
@@ -59,7 +63,8 @@ def test_padding_keeps_the_zero_vector_while_the_rest_learns():
     assert (after[:PAD] != before[:PAD]).any(-1).all()
 
 
-@pytest.mark.parametrize("block", [4, 8, 16, 32])  # of 31 classes, with padding in a block of its own, or among others
+# Of 31 classes, with padding in a block of its own, or among others.
+@pytest.mark.parametrize("block", [4, 8, 16, 32])
 def test_the_fused_loss_is_the_plain_one_with_its_gradients(block, monkeypatch):
     pytest.importorskip("triton")
     from transduce.kernels import loss
@@ -68,13 +73,17 @@ def test_the_fused_loss_is_the_plain_one_with_its_gradients(block, monkeypatch):
     monkeypatch.setattr(loss, "BLOCK", block)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    inputs = [torch.randn(shape, device=device, requires_grad=True) for shape in ((2, 4, 16), (31, 16))]
+    inputs = [
+        torch.randn(shape, device=device, requires_grad=True) for shape in ((2, 4, 16), (31, 16))
+    ]
     labels = LABELS.to(device)
     fused = ProjectedLoss.apply(*inputs, labels, 0.1)
     expected = torch.stack(smoothed_loss(F.linear(*inputs), labels, 0.1))
     assert torch.allclose(fused, expected, rtol=1e-4)
     for ours, oracle in zip(
-        torch.autograd.grad(fused[0] / 7, inputs), torch.autograd.grad(expected[0] / 7, inputs), strict=True
+        torch.autograd.grad(fused[0] / 7, inputs),
+        torch.autograd.grad(expected[0] / 7, inputs),
+        strict=True,
     ):
         assert torch.allclose(ours, oracle, atol=1e-5)
         assert (oracle != 0).any()

@@ -17,17 +17,16 @@ from safetensors.torch import load_file
 
 from tests.training.ranks import finish, free_port, said, start, train
 from tests.training.test_trainer import SMALL, assert_same_run, losses, reached
-from transduce.checkpoint import load_newest
-from transduce.data.phrases import write_phrases
+from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
-from transduce.decoding.translator import Translator
+from transduce.monitoring.metrics import read_metrics
 from transduce.recipe import load_recipe
-from transduce.training import run as run_folder
-from transduce.training import step, trainer, validate
-from transduce.training.metrics import read_metrics
-from transduce.training.state import collect
+from transduce.storage.checkpoint import load_newest
+from transduce.training import run_folder, step, trainer, validation
+from transduce.training.state_dict import collect
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer
+from transduce.translation.translator import Translator
 
 pytestmark = pytest.mark.ranks
 
@@ -47,7 +46,15 @@ class Runs:
         self.logs = count()
 
     def command(self, run, sharding="ddp", *more):
-        return ["train", str(self.recipe), *SETTINGS, f"training.sharding={sharding}", *more, "--run", str(run)]
+        return [
+            "train",
+            str(self.recipe),
+            *SETTINGS,
+            f"training.sharding={sharding}",
+            *more,
+            "--run",
+            str(run),
+        ]
 
     def train(self, run, size, sharding="ddp", *more, change=None, status=0):
         """What each rank said."""
@@ -62,11 +69,30 @@ class Runs:
 
     def torchrun(self, run, *options, ranks=2):
         """As a user starts them."""
-        launcher = [sys.executable, "-m", "torch.distributed.run", *options, "--nproc-per-node", str(ranks)]
-        command = [*launcher, "--max-restarts", "3", "-m", "--", "transduce", *self.command(run, "ddp", *LONGER)]
+        launcher = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            *options,
+            "--nproc-per-node",
+            str(ranks),
+        ]
+        command = [
+            *launcher,
+            "--max-restarts",
+            "3",
+            "-m",
+            "--",
+            "transduce",
+            *self.command(run, "ddp", *LONGER),
+        ]
         with open(f"{self.folder}/log-{next(self.logs)}", "w+", encoding="utf-8") as log:
             # The store: docs/scaling.md. The same bits need the same number of threads.
-            environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+            environment = {
+                **os.environ,
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+                "OMP_NUM_THREADS": "1",
+            }
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
@@ -103,7 +129,9 @@ def poison(numbers, rank):
 
     def tell(self, judge, saver):
         weights = collect(self.learner, self.optimisers)["model"].values()
-        print("weights", self.standing.step, sum(weight.double().sum().item() for weight in weights))
+        print(
+            "weights", self.standing.step, sum(weight.double().sum().item() for weight in weights)
+        )
         save(self, judge, saver)
 
     step.smoothed_loss, Trainer._step, Trainer._save = poisoned, counted, tell
@@ -121,7 +149,8 @@ def run_out(passes, rank):
         where = passes.get((rank, next(numbers)))
         if where == "forward":
             no_room()
-        early = self.model.encoder[0].feed_forward.w_1.weight  # when its gradient comes, other weights have theirs
+        # When its gradient comes, other weights have theirs.
+        early = self.model.encoder[0].feed_forward.w_1.weight
         early._backward_hooks = None
         if where == "backward":
             early.register_hook(no_room)
@@ -149,7 +178,7 @@ def tell_micro_batches(rank):
 
 def signal_in_validation(work, by, rank):
     """A signal to one rank while it translates or computes a loss; and every rank tells of how much it does."""
-    owner, name = (Translator, "translate") if work == "sentences" else (validate, "_loss")
+    owner, name = (Translator, "translate") if work == "sentences" else (validation, "_loss")
     compute = getattr(owner, name)
 
     def stopped(self, items, *rest):
@@ -171,7 +200,9 @@ def hide(rank):
 def assert_close_run(run, other):
     """Up to the rounding of float32."""
     assert dict(losses(run)) == pytest.approx(dict(losses(other)), abs=1e-5)
-    assert dict(losses(run, "validation")) == pytest.approx(dict(losses(other, "validation")), abs=1e-5)
+    assert dict(losses(run, "validation")) == pytest.approx(
+        dict(losses(other, "validation")), abs=1e-5
+    )
     for group in ("model", "ema"):
         mine, theirs = (load_newest(path / "checkpoints").tensors(group) for path in (run, other))
         for name, weight in theirs.items():
@@ -194,10 +225,13 @@ def test_a_finished_run_stays_as_it_is_and_only_the_first_rank_says_so(runs):
 
 
 @pytest.mark.parametrize(
-    ("sharding", "sizes"), [("ddp", (1, 4)), ("fsdp", (1,)), pytest.param("fsdp", (4,), marks=pytest.mark.slow)]
+    ("sharding", "sizes"),
+    [("ddp", (1, 4)), ("fsdp", (1,)), pytest.param("fsdp", (4,), marks=pytest.mark.slow)],
 )
 def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, sharding, sizes):
-    first, second = runs.train(tmp_path / "2", 2, sharding, change=partial(signal_at, 5, 1, signal.SIGTERM))
+    first, second = runs.train(
+        tmp_path / "2", 2, sharding, change=partial(signal_at, 5, 1, signal.SIGTERM)
+    )
     assert "a signal to another rank: saved" in first
     assert second == ""
     assert load_newest(tmp_path / "2/checkpoints").step == 5
@@ -228,7 +262,9 @@ def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
 def test_a_signal_during_validation_ends_it_on_all_ranks_and_it_is_done_later(runs, tmp_path):
     many = "training.validation_sentences=40"  # two portions
     for work, amount, by in [("sentences", 16, 1), ("batches", 1, 0)]:
-        told = runs.train(tmp_path / "run", 2, "ddp", many, change=partial(signal_in_validation, work, by))
+        told = runs.train(
+            tmp_path / "run", 2, "ddp", many, change=partial(signal_in_validation, work, by)
+        )
         assert "saved; the same command goes on from here" in told[0]
         for text in told:
             assert text.count("begins:") == text.count(f"begins: {amount} {work}") == 1
@@ -245,19 +281,28 @@ def test_when_one_rank_runs_out_of_memory_all_halve_their_micro_batches(runs, tm
     passes = {(1, 5): "forward", (0, 14): "backward"}
     first, second = runs.train(tmp_path / "run", 2, change=partial(run_out, passes))
     for parts in (4, 8):
-        assert f"out of memory: each step now takes {parts} micro-batches, with the same gradient" in first
+        assert (
+            f"out of memory: each step now takes {parts} micro-batches, with the same gradient"
+            in first
+        )
     assert second == ""
     assert_close_run(tmp_path / "run", runs.undisturbed(2))
 
 
 @pytest.mark.parametrize(
-    ("sharding", "change"), [("fsdp", partial(run_out, {(1, 5): "forward"})), ("ddp", run_out_in_the_update)]
+    ("sharding", "change"),
+    [("fsdp", partial(run_out, {(1, 5): "forward"})), ("ddp", run_out_in_the_update)],
 )
-def test_a_rank_that_runs_out_of_memory_where_others_wait_for_it_leaves_a_note(runs, tmp_path, sharding, change):
+def test_a_rank_that_runs_out_of_memory_where_others_wait_for_it_leaves_a_note(
+    runs, tmp_path, sharding, change
+):
     log = tmp_path / "log"
     assert finish(start(runs.command(tmp_path / "run", sharding), log, 2, change), 30) == [2, 2]
     assert "rank 0 has lost another one" in said(log, 2)[0]
-    assert "rank 1 ran out of memory with 2 micro-batches a step; started again, as torchrun" in said(log, 2)[1]
+    assert (
+        "rank 1 ran out of memory with 2 micro-batches a step; started again, as torchrun"
+        in said(log, 2)[1]
+    )
     first, _ = runs.train(tmp_path / "run", 2, sharding, change=tell_micro_batches)
     assert "micro-batches: 4" in first
     assert "micro-batches: 2" not in first
@@ -269,7 +314,11 @@ def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):
     log = tmp_path / "log"
     assert finish(start(runs.command(tmp_path / "run"), log, 2, hide)) == [2, 2]
     assert "rank 1 finds step 0 in" in said(log, 2)[1]
-    assert said(log, 2)[1].strip().endswith("other ranks another; expected a folder that all machines share")
+    assert (
+        said(log, 2)[1]
+        .strip()
+        .endswith("other ranks another; expected a folder that all machines share")
+    )
 
 
 LONGER = "training.steps=40", "training.validate_every=20"  # long enough to be met on the way
@@ -319,7 +368,16 @@ def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
 def test_two_machines_restart_together(runs, tmp_path):
     """As far as one can show it: two launchers with a rank each."""
     run, endpoint = tmp_path / "run", f"localhost:{free_port()}"
-    options = ["--nnodes", "2", "--rdzv-id", "two", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
+    options = [
+        "--nnodes",
+        "2",
+        "--rdzv-id",
+        "two",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        endpoint,
+    ]
     launchers = [runs.torchrun(run, *options, ranks=1) for _ in range(2)]
     os.kill(meet(launchers[1], run, 6)[0], signal.SIGKILL)
     assert [launcher.wait(timeout=120) for launcher in launchers] == [0, 0]
@@ -331,13 +389,18 @@ def test_30_killed_ranks_come_back_and_the_runs_end_as_if_nothing_happened(runs,
     random.seed(1)
     for number in range(10):
         run = tmp_path / str(number)
-        process = runs.torchrun(run, *(["--standalone"] if number % 2 else ["--master-port", str(free_port())]))
+        process = runs.torchrun(
+            run, *(["--standalone"] if number % 2 else ["--master-port", str(free_port())])
+        )
         for attempt in range(3):
             ranks = meet(process, run, random.randrange(1, 10) + 11 * attempt)
             os.kill(random.choice(ranks), signal.SIGKILL)
         assert process.wait(timeout=120) == 0
         assert_same_run(run, runs.undisturbed(2, "ddp", *LONGER))
-        print(f"{3 * (number + 1)} kills of one of two ranks, {number + 1} runs ended bit-identical", flush=True)
+        print(
+            f"{3 * (number + 1)} kills of one of two ranks, {number + 1} runs ended bit-identical",
+            flush=True,
+        )
 
 
 def saved(run, number):
@@ -361,12 +424,19 @@ EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.va
 def test_what_is_not_finite_on_one_rank_is_skipped_on_all(runs, tmp_path, sharding, steps):
     poisoned = {4} if steps == 6 else {17, 68, 119, 170}  # one in fifty
     told = runs.train(
-        tmp_path / "run", 2, sharding, *EVERY, f"training.steps={steps}", change=partial(poison, poisoned)
+        tmp_path / "run",
+        2,
+        sharding,
+        *EVERY,
+        f"training.steps={steps}",
+        change=partial(poison, poisoned),
     )
     kept = [[line for line in text.splitlines() if line.startswith("weights")] for text in told]
     assert kept[0] == kept[1]
     assert len(kept[0]) == steps
     for number in range(2, steps + 1):
         before, after = (saved(tmp_path / "run", at) for at in (number - 1, number))
-        assert all(torch.equal(after[name], value) for name, value in before.items()) == (number in poisoned)
+        assert all(torch.equal(after[name], value) for name, value in before.items()) == (
+            number in poisoned
+        )
     assert load_newest(tmp_path / "run/checkpoints").progress["skipped"] == len(poisoned)

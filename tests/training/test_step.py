@@ -12,9 +12,9 @@ import torch
 from tests.model.conftest import SMALL, SOURCES, TARGETS, build
 from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.model import Tokens, Transformer
+from transduce.training.distributed import World
 from transduce.training.memory import recompute
-from transduce.training.optimiser import build_optimisers
-from transduce.training.parallel import World
+from transduce.training.optimizer import build_optimisers
 from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, StepResult, dropout_seed, seed_dropout, train_step
 
@@ -30,13 +30,22 @@ def steps(micro_batches, recipe=RECIPE, count=3, world=ALONE, learner=None, tota
     tokens = total or sum(int((target.ids != PAD).sum()) for _, target in micro_batches)
     for step in range(1, count + 1):
         result = train_step(
-            learner, optimisers, micro_batches, tokens, recipe.training, step, learning_rate(recipe, step), world
+            learner,
+            optimisers,
+            micro_batches,
+            tokens,
+            recipe.training,
+            step,
+            learning_rate(recipe, step),
+            world,
         )
     return {name: weight.detach().clone() for name, weight in learner.named_parameters()}, result
 
 
 def batch(rows):
-    return Tokens.padded([SOURCES[row] for row in rows], PAD), Tokens.padded([TARGETS[row] for row in rows], PAD)
+    return Tokens.padded([SOURCES[row] for row in rows], PAD), Tokens.padded(
+        [TARGETS[row] for row in rows], PAD
+    )
 
 
 def assert_same(first, second):
@@ -70,7 +79,16 @@ def test_dropout_differs_between_seeds_steps_and_ranks():
     keys = list(itertools.product(range(3), range(1, 100), range(8)))
     assert len({dropout_seed(*key) for key in keys}) == len(keys)
     learner = Learner(build(), 0.1)
-    train_step(learner, [], [batch([0]), batch([1])], 12, RECIPE.training, 7, 0.1, World(3, 1, torch.device("cpu")))
+    train_step(
+        learner,
+        [],
+        [batch([0]), batch([1])],
+        12,
+        RECIPE.training,
+        7,
+        0.1,
+        World(3, 1, torch.device("cpu")),
+    )
     assert torch.initial_seed() == dropout_seed(RECIPE.training.seed, 7, 3)
 
 
@@ -99,7 +117,8 @@ def test_layers_computed_twice_have_the_same_gradients(bf16):
 def test_gradients_are_shared_after_the_last_micro_batch_alone(monkeypatch):
     shared = []
     monkeypatch.setattr(
-        "transduce.training.step.gradients_shared", lambda _, now: shared.append(now) or contextlib.nullcontext()
+        "transduce.training.step.gradients_shared",
+        lambda _, now: shared.append(now) or contextlib.nullcontext(),
     )
     steps([batch([0]), batch([1]), batch([2])], count=1)
     assert shared == [False, False, True]
@@ -113,7 +132,9 @@ def test_reports_are_per_target_token():
 def test_a_step_that_is_not_finite_changes_nothing():
     learner = Learner(build(), 0.1)
     before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
-    learner.model.encoder[0].feed_forward.w_1.weight.register_hook(lambda gradient: gradient * math.nan)
+    learner.model.encoder[0].feed_forward.w_1.weight.register_hook(
+        lambda gradient: gradient * math.nan
+    )
     after, result = steps([batch([0, 1])], count=1, learner=learner)
     assert not result.finite
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -127,7 +148,9 @@ def test_clipping_bounds_the_gradient():
     seen = []
     optimisers[0].register_step_pre_hook(
         lambda optimiser, *_: seen.append(
-            torch.nn.utils.get_total_norm([weight.grad for weight in optimiser.param_groups[0]["params"]])
+            torch.nn.utils.get_total_norm(
+                [weight.grad for weight in optimiser.param_groups[0]["params"]]
+            )
         )
     )
     result = train_step(learner, optimisers, [batch([0, 1])], 12, recipe.training, 1, 0.1, ALONE)
@@ -138,7 +161,12 @@ def test_clipping_bounds_the_gradient():
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "muon"])
 def test_one_batch_is_memorised(optimiser):
     training = TrainingConfig(
-        steps=80, warmup_steps=10, learning_rate=0.01, eps_ls=0.0, optimiser=optimiser, schedule="cosine"
+        steps=80,
+        warmup_steps=10,
+        learning_rate=0.01,
+        eps_ls=0.0,
+        optimiser=optimiser,
+        schedule="cosine",
     )
     recipe = Recipe(model=RECIPE.model, training=training)
     torch.manual_seed(0)
@@ -153,7 +181,9 @@ def test_a_copy_task_is_solved():
     """Random sequences, new ones in every step: the model learns to copy, and copies unseen ones."""
     torch.manual_seed(0)
     config = ModelConfig(vocab_size=14, N=1, d_model=32, d_ff=64, h=4, d_k=8, d_v=8, p_drop=0.0)
-    training = TrainingConfig(steps=300, warmup_steps=30, learning_rate=0.01, eps_ls=0.0, schedule="cosine")
+    training = TrainingConfig(
+        steps=300, warmup_steps=30, learning_rate=0.01, eps_ls=0.0, schedule="cosine"
+    )
     recipe = Recipe(model=config, training=training)
     learner = Learner(Transformer(config), 0.0)
     optimisers = build_optimisers(learner.named_parameters(), training)
@@ -161,7 +191,10 @@ def test_a_copy_task_is_solved():
 
     def sentences(count):
         lengths = torch.randint(1, 8, (count,), generator=generator).tolist()
-        return [[*torch.randint(2, 13, (length,), generator=generator).tolist(), 0] for length in lengths]
+        return [
+            [*torch.randint(2, 13, (length,), generator=generator).tolist(), 0]
+            for length in lengths
+        ]
 
     for step in range(1, training.steps + 1):
         tokens = Tokens.padded(sentences(64), 13)

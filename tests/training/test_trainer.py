@@ -14,30 +14,30 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.bundle import load_bundle
-from transduce.checkpoint import average, checkpoints, load_newest
-from transduce.data.phrases import write_phrases
+from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.data.store import Store
-from transduce.decoding.translator import Translator
 from transduce.describe import training_memory
 from transduce.errors import BundleError, CheckpointError, ConfigError, DataError
 from transduce.model import Transformer
+from transduce.monitoring.metrics import read_metrics
 from transduce.presets import TINY
 from transduce.recipe import load_recipe
-from transduce.training.judge import Judge
-from transduce.training.lock import held
+from transduce.storage.bundle import load_bundle
+from transduce.storage.checkpoint import average, checkpoints, load_newest
+from transduce.storage.run_lock import held
+from transduce.training.distributed import World
 from transduce.training.memory import _estimate, _machine_memory, fitting_micro_batches, too_few
-from transduce.training.metrics import read_metrics
-from transduce.training.parallel import World
-from transduce.training.run import FINISHED, finished
+from transduce.training.run_folder import FINISHED, finished
+from transduce.training.run_state import RunState
+from transduce.training.selection import Judge
 from transduce.training.signals import watched_signals
-from transduce.training.standing import Standing
 from transduce.training.step import Learner
 from transduce.training.train import train as train_from_recipe
 from transduce.training.trainer import Trainer
 from transduce.training.trainer import run_training as train
-from transduce.training.validate import Validation, validate
+from transduce.training.validation import Validation, validate
+from transduce.translation.translator import Translator
 
 _NAN = torch.full((2,), torch.nan)
 ALONE = World(0, 1, torch.device("cpu"))
@@ -107,7 +107,11 @@ def signalled(at, step):
 
 
 def test_a_run_leaves_checkpoints_bundles_metrics_and_a_report(whole):
-    assert [path.name for path in checkpoints(whole / "checkpoints")] == ["step-000004", "step-000008", "step-000012"]
+    assert [path.name for path in checkpoints(whole / "checkpoints")] == [
+        "step-000004",
+        "step-000008",
+        "step-000012",
+    ]
     assert (whole / "report.html").is_file()
     assert load_bundle(whole / "best").scores.keys() >= {"loss", "perplexity", "bleu", "chrf"}
     assert len(losses(whole)) == 12
@@ -143,7 +147,9 @@ def test_a_validation_is_no_time_of_steps(made, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("which", ["last", "best"])
 def test_a_damaged_checkpoint_is_left_out_of_the_average(made, tmp_path, capsys, which):
-    recipe = change(made[1], average=which, average_checkpoints=3, save_every=2, validate_every=2, steps=8)
+    recipe = change(
+        made[1], average=which, average_checkpoints=3, save_every=2, validate_every=2, steps=8
+    )
     recipe = change(recipe, validation_sentences=0)
     train(recipe, made[2], tmp_path / "run", ALONE)
     damaged = tmp_path / "run/checkpoints/step-000006"
@@ -156,13 +162,17 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average(made, tmp_path, capsys,
 def test_a_bleu_and_a_loss_are_not_compared(made, tmp_path):
     recipe = change(made[1], validate_every=6, patience=1)
     train(change(recipe, steps=6), made[2], tmp_path / "run", ALONE)
-    standing = train(change(recipe, steps=12, validation_sentences=0), made[2], tmp_path / "run", ALONE)
+    standing = train(
+        change(recipe, steps=12, validation_sentences=0), made[2], tmp_path / "run", ALONE
+    )
     assert (standing.judged_by, standing.best_step, standing.stale) == ("loss", 12, 0)
 
 
 def test_of_equal_scores_the_lower_loss_is_better(made, tmp_path, monkeypatch):
     monkeypatch.setattr(Validation, "value", lambda self, name: 0.0)
-    standing = train(change(made[1], validate_every=4, patience=1), made[2], tmp_path / "run", ALONE)
+    standing = train(
+        change(made[1], validate_every=4, patience=1), made[2], tmp_path / "run", ALONE
+    )
     assert (standing.best_step, standing.step) == (12, 12)
 
 
@@ -178,12 +188,19 @@ def test_a_save_that_failed_is_told_at_once(made, tmp_path, monkeypatch):
     def full(*_):
         raise CheckpointError("no room")
 
-    monkeypatch.setattr("transduce.checkpoint._save", full)
+    monkeypatch.setattr("transduce.storage.checkpoint._save", full)
     monkeypatch.setattr(
-        Trainer, "_step", lambda self, *given, step=Trainer._step: (time.sleep(0.05), step(self, *given))[1]
+        Trainer,
+        "_step",
+        lambda self, *given, step=Trainer._step: (time.sleep(0.05), step(self, *given))[1],
     )
     with pytest.raises(CheckpointError, match="no room"):
-        train(change(made[1], save_every=4, validate_every=99, steps=100), made[2], tmp_path / "run", ALONE)
+        train(
+            change(made[1], save_every=4, validate_every=99, steps=100),
+            made[2],
+            tmp_path / "run",
+            ALONE,
+        )
     assert read_metrics(tmp_path / "run").of("step")[-1]["step"] < 8
 
 
@@ -197,9 +214,14 @@ def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_pat
 def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(made, tmp_path, monkeypatch):
     run, step = tmp_path / "run", Trainer._step
     monkeypatch.setattr(
-        Trainer, "_step", lambda self, *given: (given[2] == 3 and shutil.rmtree(run), step(self, *given))[1]
+        Trainer,
+        "_step",
+        lambda self, *given: (given[2] == 3 and shutil.rmtree(run), step(self, *given))[1],
     )
-    with pytest.raises(CheckpointError, match=r"run was removed while it was trained, and ends here; restore it, or"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"run was removed while it was trained, and ends here; restore it, or",
+    ):
         train(made[1], made[2], run, ALONE)
     assert not run.exists()
 
@@ -214,18 +236,32 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
 
 def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
     other = replace(made[1], model=replace(made[1].model, d_ff=128))
-    with pytest.raises(ConfigError, match=r"was begun with model.d_ff = 64, not 128; choose another folder with --run"):
+    with pytest.raises(
+        ConfigError,
+        match=r"was begun with model.d_ff = 64, not 128; choose another folder with --run",
+    ):
         train(other, made[2], whole, ALONE)
     store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made
     with pytest.raises(ConfigError, match=r"was begun with data.tokenizer.split_digits"):
-        train_from_recipe(str(made[0]), overrides=[*SMALL, "data.tokenizer.split_digits=false"], run=whole, store=store)
+        train_from_recipe(
+            str(made[0]),
+            overrides=[*SMALL, "data.tokenizer.split_digits=false"],
+            run=whole,
+            store=store,
+        )
     assert not store.exists()
 
 
 def test_a_store_made_with_other_settings_stays_as_it_is(made, tmp_path):
     before = made[2].fingerprint
-    with pytest.raises(DataError, match=r"made with other settings or text \(data.tokenizer\) and stays as it is"):
-        train_from_recipe(str(made[0]), overrides=[*SMALL, "data.tokenizer.split_digits=false"], run=tmp_path / "run")
+    with pytest.raises(
+        DataError, match=r"made with other settings or text \(data.tokenizer\) and stays as it is"
+    ):
+        train_from_recipe(
+            str(made[0]),
+            overrides=[*SMALL, "data.tokenizer.split_digits=false"],
+            run=tmp_path / "run",
+        )
     assert Store(made[2].path).fingerprint == before
     assert not (tmp_path / "run").exists()
 
@@ -233,27 +269,33 @@ def test_a_store_made_with_other_settings_stays_as_it_is(made, tmp_path):
 def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
     other = load_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"])
     store = prepare(other, made[0].parent, tmp_path / "other.store")
-    with pytest.raises(ConfigError, match=r"was begun with another tokenizer than that of .*other.store"):
+    with pytest.raises(
+        ConfigError, match=r"was begun with another tokenizer than that of .*other.store"
+    ):
         train(made[1], store, whole, ALONE)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said(made):
-    with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here; try --device cpu"):
+    with pytest.raises(
+        ConfigError, match="device is cuda, but torch finds no GPU here; try --device cpu"
+    ):
         train_from_recipe(str(made[0]), overrides=SMALL, device="cuda")
 
 
 def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
     goal = change(made[1], until="loss=1000", validate_every=2)
     assert train(goal, made[2], tmp_path / "goal", ALONE).step == 2
-    patient = change(made[1], patience=1, validate_every=1, learning_rate=1e-12, validation_sentences=0)
+    patient = change(
+        made[1], patience=1, validate_every=1, learning_rate=1e-12, validation_sentences=0
+    )
     assert train(patient, made[2], tmp_path / "patience", ALONE).step < 12
 
 
 def test_a_run_that_was_killed_while_it_finished_only_finishes(made, tmp_path, monkeypatch):
     goal = change(made[1], until="loss=1000", validate_every=2)
     with monkeypatch.context() as killed:
-        killed.setattr("transduce.training.judge.Judge.finish", None)  # not to be called
+        killed.setattr("transduce.training.selection.Judge.finish", None)  # not to be called
         with pytest.raises(TypeError):
             train(goal, made[2], tmp_path / "run", ALONE)
     assert train(goal, made[2], tmp_path / "run", ALONE).step == 2
@@ -265,7 +307,10 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
     assert train(goal, made[2], run, ALONE).step == 6
     capsys.readouterr()
     assert train(change(goal, steps=14), made[2], run, ALONE).step == 6  # the goal is the same
-    assert "reached loss=1000 at step 6; it goes on with another training.until" in capsys.readouterr().out
+    assert (
+        "reached loss=1000 at step 6; it goes on with another training.until"
+        in capsys.readouterr().out
+    )
     train(change(made[1], until="loss=1e-9"), made[2], run, ALONE)
     assert_same_steps(run, whole)
 
@@ -288,8 +333,10 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
 )
 def test_the_settings_of_now_decide_whether_a_run_is_at_its_end(settings, end):
     training = replace(TINY.training, **({"steps": 9} | settings))
-    standing = Standing(step=8, validated=8, best_step=4, stale=2, latest={"loss": -1.5, "bleu": 20.0})
-    found = Standing.from_json(json.loads(json.dumps(standing.to_json()))).end(training)
+    standing = RunState(
+        step=8, validated=8, best_step=4, stale=2, latest={"loss": -1.5, "bleu": 20.0}
+    )
+    found = RunState.from_json(json.loads(json.dumps(standing.to_json()))).end(training)
     assert (found and found.why) == end
     assert standing.verdict(training) == (None if "steps" in settings else found)
     assert replace(standing, step=6).verdict(training) is None  # the scores are of another step
@@ -309,13 +356,16 @@ def test_a_run_without_its_checkpoints_says_that_it_begins_anew(made, whole, tmp
 def test_a_recipe_beside_its_text_is_not_taken_for_that_of_a_run(made, tmp_path):
     path = write_phrases(tmp_path, "en", "de", 600, 2)
     before = path.rename(path.with_name("recipe.toml")).read_bytes()
-    with pytest.raises(ConfigError, match=r"recipe\.toml is no run's, and would be overwritten; choose another folder"):
+    with pytest.raises(
+        ConfigError,
+        match=r"recipe\.toml is no run's, and would be overwritten; choose another folder",
+    ):
         train_from_recipe(str(tmp_path / "recipe.toml"), overrides=SMALL, run=tmp_path)
     assert (tmp_path / "recipe.toml").read_bytes() == before
 
 
 def test_the_signal_that_ended_an_attempt_is_not_saved():
-    assert "stopped_by" not in Standing(stopped_by="SIGTERM").to_json()
+    assert "stopped_by" not in RunState(stopped_by="SIGTERM").to_json()
 
 
 def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_anew(made, whole, tmp_path):
@@ -324,38 +374,65 @@ def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_anew(made, whole
     shutil.rmtree(run / "checkpoints")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert train(made[1], made[2], run, ALONE).step == 12
-    with pytest.raises(CheckpointError, match=r"its checkpoints are gone: .* restore them, or begin a new run with"):
+    with pytest.raises(
+        CheckpointError, match=r"its checkpoints are gone: .* restore them, or begin a new run with"
+    ):
         train(change(made[1], steps=14), made[2], run, ALONE)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("transduce.training.step.smoothed_loss", lambda logits, *_: [logits.sum() * _NAN[0]] * 2)
+    monkeypatch.setattr(
+        "transduce.training.step.smoothed_loss", lambda logits, *_: [logits.sum() * _NAN[0]] * 2
+    )
     with pytest.raises(CheckpointError, match="10 steps in a row were not finite"):
         train(change(made[1], validate_every=100), made[2], tmp_path / "run", ALONE)
-    events = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    ]
     skipped = next(event for event in events if event.get("event") == "skipped")
     assert "training.learning_rate" in skipped["message"]
     assert "training.precision=float32" not in skipped["message"]  # as it is on a CPU already
 
 
 def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path, capsys):
-    other = write_phrases(tmp_path, "en", "de", 600, 2)  # a recipe with a larger model and a vocabulary of its own
-    overrides = ["steps=1", "learning_rate=1e-12", "validation_sentences=3", "warmup_steps=1", "tokens_per_step=600"]
-    overrides = ["model.d_ff=64", *(f"training.{override}" for override in overrides)]  # d_ff as the bundle has it
+    # A recipe with a larger model and a vocabulary of its own.
+    other = write_phrases(tmp_path, "en", "de", 600, 2)
+    overrides = [
+        "steps=1",
+        "learning_rate=1e-12",
+        "validation_sentences=3",
+        "warmup_steps=1",
+        "tokens_per_step=600",
+    ]
+    overrides = [
+        "model.d_ff=64",
+        *(f"training.{override}" for override in overrides),
+    ]  # d_ff as the bundle has it
     assert (
-        train_from_recipe(str(other), overrides=overrides, run=tmp_path / "tuned", start_from=whole).standing.step == 1
+        train_from_recipe(
+            str(other), overrides=overrides, run=tmp_path / "tuned", start_from=whole
+        ).standing.step
+        == 1
     )
-    assert f"started: from {whole / 'best'}, with its model and its tokenizer" in capsys.readouterr().err
+    assert (
+        f"started: from {whole / 'best'}, with its model and its tokenizer"
+        in capsys.readouterr().err
+    )
     tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
     assert tuned.tokenizer_files == start.tokenizer_files
     ours, theirs = tuned.weights(), start.weights()
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
-def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, whole, tmp_path, monkeypatch):
+def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(
+    made, whole, tmp_path, monkeypatch
+):
     tune = partial(train_from_recipe, str(write_phrases(tmp_path, "en", "de", 600, 2)))
-    tune = partial(tune, overrides=[each for each in [*SMALL, "training.steps=2"] if each.startswith("training.")])
+    tune = partial(
+        tune,
+        overrides=[each for each in [*SMALL, "training.steps=2"] if each.startswith("training.")],
+    )
     tune(run=tmp_path / "at once", start_from=whole)
     with monkeypatch.context() as stopped:
         stopped.setattr(Trainer, "_step", signalled(1, Trainer._step))
@@ -363,12 +440,16 @@ def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, 
     assert tune(run=tmp_path / "run").standing.step == 2
     assert_same_steps(tmp_path / "run", tmp_path / "at once")
     assert tune(run=tmp_path / "run", start_from=whole).standing.step == 2  # it may be named
-    with pytest.raises(ConfigError, match=r"run was begun from .*, not from .*last; choose another folder"):
+    with pytest.raises(
+        ConfigError, match=r"run was begun from .*, not from .*last; choose another folder"
+    ):
         tune(run=tmp_path / "run", start_from=tmp_path / "run/last")
     with pytest.raises(ConfigError, match="was begun without --start-from, not from"):
         tune(run=whole, start_from=tmp_path / "run/last")
     (tmp_path / "run/started-from.txt").write_text(f"0 {tmp_path / 'gone'}")
-    with pytest.raises(BundleError, match=r"run was fine-tuned from .*gone, so name its place with --start-from: "):
+    with pytest.raises(
+        BundleError, match=r"run was fine-tuned from .*gone, so name its place with --start-from: "
+    ):
         tune(run=tmp_path / "run")
 
 
@@ -382,13 +463,21 @@ def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(made, 
         ("model={r=3}", "model.r", 3),
     ],
 )
-def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(made, whole, tmp_path, override, name, value):
-    with pytest.raises(ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-"):
-        train_from_recipe(str(made[0]), overrides=[override], run=tmp_path / "run", start_from=whole)
+def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(
+    made, whole, tmp_path, override, name, value
+):
+    with pytest.raises(
+        ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-"
+    ):
+        train_from_recipe(
+            str(made[0]), overrides=[override], run=tmp_path / "run", start_from=whole
+        )
     assert not (tmp_path / "run").exists()
 
 
-def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(made, tmp_path, monkeypatch):
+def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(
+    made, tmp_path, monkeypatch
+):
     recipe, translate = change(made[1], average="best", average_checkpoints=2), Translator.translate
     train(recipe, made[2], tmp_path / "whole", ALONE)
     # Of each attempt: that validation gets a signal, in that step. The last one is that of the average.
@@ -413,35 +502,59 @@ def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(made, t
 def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(made, tmp_path, monkeypatch):
     scores = iter([4.0, 1.0, 3.0, 2.0, 5.0])
     monkeypatch.setattr(
-        "transduce.training.judge.validate", lambda *_: Validation(-next(scores), 1, *[math.nan] * 2, [], [], [])
+        "transduce.training.selection.validate",
+        lambda *_: Validation(-next(scores), 1, *[math.nan] * 2, [], [], []),
     )
-    best = change(made[1], average="best", average_checkpoints=2, keep_checkpoints=2, validate_every=3, save_every=100)
+    best = change(
+        made[1],
+        average="best",
+        average_checkpoints=2,
+        keep_checkpoints=2,
+        validate_every=3,
+        save_every=100,
+    )
     train(best, made[2], tmp_path / "run", ALONE)
     folder = tmp_path / "run/checkpoints"
-    assert [path.name for path in checkpoints(folder)] == ["step-000003", "step-000009", "step-000012"]
+    assert [path.name for path in checkpoints(folder)] == [
+        "step-000003",
+        "step-000009",
+        "step-000012",
+    ]
     expected = average([folder / "step-000003", folder / "step-000009"])
     last = load_bundle(tmp_path / "run/last").weights()
     assert all(torch.equal(last[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 byte")]
+    "error",
+    [
+        torch.OutOfMemoryError("no room"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 byte"),
+    ],
 )
-def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(made, tmp_path, monkeypatch, capsys, error):
+def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(
+    made, tmp_path, monkeypatch, capsys, error
+):
     still = replace(made[1], model=replace(made[1].model, p_drop=0.0))
     train(still, made[2], tmp_path / "roomy", ALONE)
     compute, seen = Learner._sums, []
 
     def cramped(self, source, target):
         seen.append(source.ids.numel())
-        if seen[-1] > max(seen) / 3 and len(seen) > 5 and len(seen) % 2:  # the other half has left its gradient
+        # The other half has left its gradient.
+        if seen[-1] > max(seen) / 3 and len(seen) > 5 and len(seen) % 2:
             raise error
         return compute(self, source, target)
 
     monkeypatch.setattr(Learner, "_sums", cramped)
     train(still, made[2], tmp_path / "cramped", ALONE)
-    assert "out of memory: each step now takes 4 micro-batches, with the same gradient" in capsys.readouterr().err
-    for (step_a, a), (step_b, b) in zip(losses(tmp_path / "roomy"), losses(tmp_path / "cramped"), strict=True):
+    assert (
+        "out of memory: each step now takes 4 micro-batches, with the same gradient"
+        in capsys.readouterr().err
+    )
+    for (step_a, a), (step_b, b) in zip(
+        losses(tmp_path / "roomy"), losses(tmp_path / "cramped"), strict=True
+    ):
         assert step_a == step_b
         assert a == pytest.approx(b, rel=1e-5)
 
@@ -455,7 +568,9 @@ def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(mad
         assert fitting_micro_batches(recipe, ALONE, tmp_path) == 2 * parts
 
 
-def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(made, tmp_path, monkeypatch):
+def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
+    made, tmp_path, monkeypatch
+):
     recipe = change(made[1], tokens_per_step=100_000)
     assert fitting_micro_batches(recipe, ALONE, tmp_path) == 1
     enough = training_memory(recipe.model, 25_000, width=4) / 0.8
@@ -465,7 +580,9 @@ def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
     large = [*SMALL, "model.N=1000", "model.d_ff=1000"]
     line = r"needs at least about 2\.1 GiB of memory, and may take 0\.4 of 0\.5 GiB here; choose a smaller model"
     with pytest.raises(ConfigError, match=line):
-        train_from_recipe(str(made[0]), overrides=large, run=tmp_path / "run", store=tmp_path / "none.store")
+        train_from_recipe(
+            str(made[0]), overrides=large, run=tmp_path / "run", store=tmp_path / "none.store"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -477,7 +594,9 @@ def test_a_container_has_the_memory_that_it_may_take(tmp_path):
 
 
 def test_shards_are_what_a_rank_needs_memory_for(made, monkeypatch):
-    large = load_recipe(str(made[0]), [*SMALL, "model.N=1000", "model.d_ff=1000", "training.sharding=fsdp"])
+    large = load_recipe(
+        str(made[0]), [*SMALL, "model.N=1000", "model.d_ff=1000", "training.sharding=fsdp"]
+    )
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, 2**29))
     assert _estimate(large, World(0, 16, torch.device("cpu"))) < 16
     with pytest.raises(ConfigError, match="choose a smaller model"):
@@ -509,7 +628,9 @@ def test_only_what_a_validation_does_is_said(made, tmp_path, capsys):
 def test_a_run_that_would_stop_at_a_score_needs_something_to_score(made, tmp_path, stop):
     line = f"{stop.replace('=', ' is ', 1)}, but without [[data.validation]] nothing is scored; add it to"
     with pytest.raises(ConfigError, match=re.escape(line)):
-        train_from_recipe(str(made[0]), overrides=[*SMALL, "data.validation=[]", stop], run=tmp_path / "run")
+        train_from_recipe(
+            str(made[0]), overrides=[*SMALL, "data.validation=[]", stop], run=tmp_path / "run"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -528,14 +649,18 @@ def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimiser": "muon"}])
+@pytest.mark.parametrize(
+    "settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimiser": "muon"}]
+)
 def test_what_users_expect_today_trains(made, tmp_path, settings):
     recipe = change(made[1], steps=3, validation_sentences=0, **settings)
     assert train(recipe, made[2], tmp_path / "run", ALONE).step == 3
     assert Path(tmp_path / "run/last/model.safetensors").is_file()
 
 
-def test_a_validation_without_room_is_done_again_and_nothing_is_lost(made, whole, tmp_path, monkeypatch):
+def test_a_validation_without_room_is_done_again_and_nothing_is_lost(
+    made, whole, tmp_path, monkeypatch
+):
     score, calls = Judge.score, count(1)
 
     def cramped(self, weights, world=None):

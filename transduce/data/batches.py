@@ -39,7 +39,8 @@ class Batch:
     target_segments: Ids
     source_tokens: int  # without padding
     target_tokens: int
-    pairs: NDArray[np.int64]  # which pairs of the section these are, in the order of the segments (or rows)
+    # Which pairs of the section these are, in the order of the segments (or rows).
+    pairs: NDArray[np.int64]
 
     @property
     def efficiency(self) -> tuple[float, float]:
@@ -47,7 +48,9 @@ class Batch:
         return self.source_tokens / self.source.size, self.target_tokens / self.target.size
 
 
-def pack(section: Section, rows: NDArray[np.int64], pads: tuple[int, int], shapes: tuple[Shape, Shape]) -> Batch:
+def pack(
+    section: Section, rows: NDArray[np.int64], pads: tuple[int, int], shapes: tuple[Shape, Shape]
+) -> Batch:
     """These pairs as one batch. Into a shape of one row they are packed; else each has a row of its own.
 
     Args:
@@ -77,14 +80,17 @@ def pack(section: Section, rows: NDArray[np.int64], pads: tuple[int, int], shape
 
 
 def in_order(
-    section: Section, pads: tuple[int, int], tokens: int | tuple[int, int], layout: Layout = "packed"
+    section: Section,
+    pads: tuple[int, int],
+    tokens: int | tuple[int, int],
+    layout: Layout = "packed",
 ) -> Iterator[Batch]:
     """Every pair of a section once, in order: for losses on validation and test sets.
 
     Args:
         section: Where the pairs are.
         pads: The padding ids of source and target.
-        tokens: Positions of a batch, or (source, target) positions; `Plan.shape` gives training's own.
+        tokens: Positions of a batch, or (source, target) positions; `Sampler.shape` gives training's own.
         layout: Packed batches all have this one shape; padded ones hold about so many positions.
     """
     room = (tokens, tokens) if isinstance(tokens, int) else tokens
@@ -92,12 +98,21 @@ def in_order(
     if layout == "packed":
         room = (up_to(room[0], TILE), up_to(room[1], TILE))
     if section.longest > min(room):
-        raise DataError(f"the longest sentence has {section.longest:,} tokens, but a batch {min(room):,}; raise it")
+        raise DataError(
+            f"the longest sentence has {section.longest:,} tokens, but a batch {min(room):,}; raise it"
+        )
     start = 0
     while start < section.pairs:
-        stop = min(_fits(side, start, space, layout) for side, space in zip(lengths, room, strict=True))
+        stop = min(
+            _fits(side, start, space, layout) for side, space in zip(lengths, room, strict=True)
+        )
         rows = np.arange(start, stop)
-        yield pack(section, rows, pads, packed_shapes(room) if layout == "packed" else padded_shapes(section, rows))
+        yield pack(
+            section,
+            rows,
+            pads,
+            packed_shapes(room) if layout == "packed" else padded_shapes(section, rows),
+        )
         start = stop
 
 
@@ -108,7 +123,9 @@ def packed_shapes(lengths: tuple[int, int]) -> tuple[Shape, Shape]:
 
 def padded_shapes(section: Section, rows: NDArray[np.int64], parts: int = 1) -> tuple[Shape, Shape]:
     """One sentence a row, both sides alike; rounded up so that few shapes occur: the share of `rows` in one part."""
-    longest = max(int(side.lengths(rows).max(initial=1)) for side in (section.source, section.target))
+    longest = max(
+        int(side.lengths(rows).max(initial=1)) for side in (section.source, section.target)
+    )
     shape = (rung(-(-len(rows) // parts), 8), rung(longest, 4))
     return shape, shape
 
@@ -137,7 +154,9 @@ def _lay_out(
 ) -> tuple[Ids, Ids, Ids, int]:
     """(ids, positions, segments, tokens) of sentences that stand one after the other in `ids`."""
     if ids.max(initial=0) >= pad:
-        raise DataError(f"the token store holds the id {ids.max()}; expected ids below {pad}: it is damaged")
+        raise DataError(
+            f"the token store holds the id {ids.max()}; expected ids below {pad}: it is damaged"
+        )
     starts = np.cumsum(lengths) - lengths
     number = np.repeat(np.arange(len(lengths)), lengths)
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.config import CorpusConfig, DataConfig
-from transduce.data.corpus import corpus_files
+from transduce.data.readers.corpus import corpus_files
 from transduce.data.store import FORMAT, SECTIONS, sha256
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ConfigError, DataError
@@ -41,7 +41,9 @@ class Inputs:
             }
             for section, corpora in self.sections.items()
         }
-        return hashlib.sha256(json.dumps([FORMAT, self.settings, files], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps([FORMAT, self.settings, files], sort_keys=True).encode()
+        ).hexdigest()
 
     def bytes_of(self, section: str, corpus: str) -> int:
         """The size of a corpus on disk."""
@@ -61,21 +63,30 @@ def read_inputs(
         stamps |= {file["path"]: file for files in corpora.values() for file in files}
     sections = {}
     for section, corpora in zip(SECTIONS, (data.corpora, data.validation, data.test), strict=True):
-        files = [[path for group in corpus_files(corpus, base) for path in group] for corpus in corpora]
+        files = [
+            [path for group in corpus_files(corpus, base) for path in group] for corpus in corpora
+        ]
         before = (known or {}).get("sections", {}).get(section, {})
         sections[section] = {
-            name: [_stamp(path, stamps, old) for path, old in zip_longest(paths, before.get(name, ())[: len(paths)])]
+            name: [
+                _stamp(path, stamps, old)
+                for path, old in zip_longest(paths, before.get(name, ())[: len(paths)])
+            ]
             for name, paths in zip(_names(corpora, files), files, strict=True)
         }
     settings = {name: value for name, value in asdict(data).items() if name not in _NOT_STORED}
     if tokenizers:
-        settings["tokenizers"] = {side: tokenizer.fingerprint for side, tokenizer in tokenizers.items()}
+        settings["tokenizers"] = {
+            side: tokenizer.fingerprint for side, tokenizer in tokenizers.items()
+        }
     return Inputs(json.loads(json.dumps(settings)), sections)
 
 
 def differences(old: Mapping[str, Any], new: Inputs) -> str:
     """What changed since a store was made, in a few words."""
-    changed = [f"data.{name}" for name, value in new.settings.items() if old["settings"].get(name) != value]
+    changed = [
+        f"data.{name}" for name, value in new.settings.items() if old["settings"].get(name) != value
+    ]
     for section, corpora in new.sections.items():
         before = old["sections"].get(section, {})
         changed += [f"{section} corpus {name}" for name in before if name not in corpora]
@@ -99,14 +110,21 @@ def _names(corpora: Sequence[CorpusConfig], files: Sequence[Sequence[Path]]) -> 
     return names
 
 
-def _stamp(path: Path, stamps: Mapping[str, Mapping[str, Any]], old: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _stamp(
+    path: Path, stamps: Mapping[str, Mapping[str, Any]], old: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     name = str(path.resolve())
     try:
         status = path.stat()
         known = stamps.get(name, {})
         if (known.get("bytes"), known.get("modified")) == (status.st_size, status.st_mtime_ns):
             return known
-        return {"path": name, "bytes": status.st_size, "modified": status.st_mtime_ns, "sha256": sha256(path)}
+        return {
+            "path": name,
+            "bytes": status.st_size,
+            "modified": status.st_mtime_ns,
+            "sha256": sha256(path),
+        }
     except FileNotFoundError:
         if old and Path(old["path"]).name == path.name:
             return old

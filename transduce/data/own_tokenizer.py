@@ -54,19 +54,29 @@ class OwnTokenizer(Tokenizer):
         """The text itself."""
         return text
 
-    def encode_batch(self, texts: Sequence[str], *, sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
+    def encode_batch(
+        self, texts: Sequence[str], *, sampling: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
         """Token ids of many texts; there is nothing to sample."""
         if sampling:
-            raise ConfigError(f"data.tokenizer.sampling is {sampling}, which your own tokenizer has not; set it to 0")
+            raise ConfigError(
+                f"data.tokenizer.sampling is {sampling}, which your own tokenizer has not; set it to 0"
+            )
         return [self._encode(text) for text in texts]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """The texts of many sequences of token ids."""
-        return [self._call("decode", [int(token) - FIRST for token in ids if self._is_own(token)]) for ids in batch]
+        return [
+            self._call("decode", [int(token) - FIRST for token in ids if self._is_own(token)])
+            for ids in batch
+        ]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id is as text."""
-        return [self._call("decode", [int(token) - FIRST]) if self._is_own(token) else "" for token in ids]
+        return [
+            self._call("decode", [int(token) - FIRST]) if self._is_own(token) else ""
+            for token in ids
+        ]
 
     def _is_own(self, token: int) -> bool:
         return FIRST <= token < FIRST + self.size
@@ -75,7 +85,9 @@ class OwnTokenizer(Tokenizer):
         ids = [int(token) for token in self._call("encode", text)]
         if ids and not 0 <= min(ids) <= max(ids) < self.size:
             name = type(self.own).__name__
-            raise InputError(f"{name}.encode gave ids from {min(ids)} to {max(ids)}; expected 0 to {self.size - 1}")
+            raise InputError(
+                f"{name}.encode gave ids from {min(ids)} to {max(ids)}; expected 0 to {self.size - 1}"
+            )
         return [*(token + FIRST for token in ids), EOS]
 
     def _call(self, method: str, argument: Any) -> Any:
@@ -109,9 +121,17 @@ def pair_of(files: Mapping[str, bytes], own: OwnTokenizers = None) -> tuple[Toke
         return Tokenizer.pair(files)
     given = by_side(own)
     source, target = given.get("source", given["target"]), given["target"]
-    names = ("tokenizer.model",) * 2 if "tokenizer.model" in files else ("source.model", "target.model")
+    names = (
+        ("tokenizer.model",) * 2 if "tokenizer.model" in files else ("source.model", "target.model")
+    )
     for tokenizer, name in zip((source, target), names, strict=True):
         if tokenizer.to_bytes() != files[name]:
-            told = files[name].decode(errors="replace")[:80] if is_own(files[name]) else "SentencePiece"
-            raise DataError(f"the model was trained with another tokenizer ({told}); hand in that one, or none")
+            told = (
+                files[name].decode(errors="replace")[:80]
+                if is_own(files[name])
+                else "SentencePiece"
+            )
+            raise DataError(
+                f"the model was trained with another tokenizer ({told}); hand in that one, or none"
+            )
     return source, target

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from transduce.data.lines import Remark
+from transduce.data.readers.lines import Remark
 
 
 class Pair(NamedTuple):

@@ -19,19 +19,17 @@ from typing import Any
 import numpy as np
 
 from transduce.config import DataConfig, Recipe
-from transduce.data.assembly import assemble
+from transduce.data.encode import SIDES, Task, tokenise
 from transduce.data.inputs import Inputs, differences, read_inputs
-from transduce.data.parallel import available_cores, progress, spread
-from transduce.data.spool import read_spool
-from transduce.data.spooling import Cleaned, clean
+from transduce.data.shuffle import Cleaned, clean, read_spool
 from transduce.data.store import MANIFEST, Store
-from transduce.data.tokenising import SIDES, Task, tokenise
 from transduce.data.tokenizer import Tokenizer
-from transduce.data.workplace import alone_in, clear
-from transduce.data.writer import write_file
-from transduce.disk import sync_folder
+from transduce.data.workers import available_cores, progress, spread
+from transduce.data.writer import assemble, write_file
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import load_recipe
+from transduce.storage.disk import sync_folder
+from transduce.storage.work_folder import alone_in, clear
 
 _ALONE = 20_000  # with fewer pairs, starting processes takes longer than the work
 
@@ -70,12 +68,18 @@ def prepare(
         base, out = base or Path(recipe).parent, out or default_store(str(recipe))
         recipe = load_recipe(str(recipe))
     if out is None:
-        raise ConfigError("out is missing; a recipe without a file has no name: say where to write the store")
+        raise ConfigError(
+            "out is missing; a recipe without a file has no name: say where to write the store"
+        )
     base = base or Path()
     if not recipe.data.corpora:
-        raise ConfigError("data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ...")
+        raise ConfigError(
+            "data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ..."
+        )
     existing = _existing(out, tokenizers, verify, say)
-    inputs = read_inputs(recipe.data, base, existing.manifest["inputs"] if existing else None, tokenizers)
+    inputs = read_inputs(
+        recipe.data, base, existing.manifest["inputs"] if existing else None, tokenizers
+    )
     if existing and existing.fingerprint == inputs.fingerprint:
         return existing
     if existing:
@@ -97,7 +101,9 @@ def prepare(
             _publish(recipe.data, inputs, work, cleaned, given, out)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"{error.filename or out} cannot be used: {error.strerror or error}") from None
+            raise DataError(
+                f"{error.filename or out} cannot be used: {error.strerror or error}"
+            ) from None
         free = shutil.disk_usage(out.parent).free
         raise DataError(
             f"the disk is full: {error.filename or out} could not be written ({free:,} bytes are free); "
@@ -106,11 +112,15 @@ def prepare(
     return Store(out, tokenizers)
 
 
-def _existing(out: Path, tokenizers: Mapping[str, Tokenizer] | None, verify: bool, say: Say) -> Store | None:
+def _existing(
+    out: Path, tokenizers: Mapping[str, Tokenizer] | None, verify: bool, say: Say
+) -> Store | None:
     if not out.exists():
         return None
     if not (out / MANIFEST).exists():  # whatever it is, it is not ours to replace
-        raise DataError(f"{out} exists and is not a token store; move it away, or name another place")
+        raise DataError(
+            f"{out} exists and is not a token store; move it away, or name another place"
+        )
     try:
         store = Store(out, tokenizers)
         if verify:
@@ -134,7 +144,9 @@ def _workplace(out: Path, inputs: Inputs) -> Iterator[Path]:
         shutil.rmtree(work)
 
 
-def _clean(data: DataConfig, base: Path, inputs: Inputs, work: Path, workers: int, say: Say) -> Cleaned:
+def _clean(
+    data: DataConfig, base: Path, inputs: Inputs, work: Path, workers: int, say: Say
+) -> Cleaned:
     record = work / "cleaned.json"
     if record.exists():
         cleaned: Cleaned = json.loads(record.read_bytes())
@@ -143,8 +155,12 @@ def _clean(data: DataConfig, base: Path, inputs: Inputs, work: Path, workers: in
     with progress("cleaning", None) as advance:
         cleaned = clean(data, base, inputs, work, workers or available_cores(), advance)
     write_file(record, json.dumps(cleaned).encode())
-    read, kept = (sum(about[what] for about in cleaned["train"].values()) for what in ("read", "kept"))
-    say(f"cleaned {read:,} pairs in {time.monotonic() - started:.0f} s: {kept:,} kept, {read - kept:,} dropped")
+    read, kept = (
+        sum(about[what] for about in cleaned["train"].values()) for what in ("read", "kept")
+    )
+    say(
+        f"cleaned {read:,} pairs in {time.monotonic() - started:.0f} s: {kept:,} kept, {read - kept:,} dropped"
+    )
     return cleaned
 
 
@@ -153,10 +169,14 @@ def _learn(data: DataConfig, work: Path, cleaned: dict[str, dict[str, Any]], say
     if (work / "target.model").exists():
         return
     started = time.monotonic()
-    share = data.tokenizer.training_sentences / (2 * sum(about["kept"] for about in cleaned.values()))
+    share = data.tokenizer.training_sentences / (
+        2 * sum(about["kept"] for about in cleaned.values())
+    )
     texts: dict[str, list[str]] = {side: [] for side in SIDES}
     for about in cleaned.values():
-        for side, sample in zip(SIDES, _sample(work, about["files"], round(share * about["kept"])), strict=True):
+        for side, sample in zip(
+            SIDES, _sample(work, about["files"], round(share * about["kept"])), strict=True
+        ):
             texts[side] += sample
     if data.tokenizer.joint:
         texts = {"target": texts["source"] + texts["target"]}
@@ -180,7 +200,12 @@ def _sample(work: Path, files: Iterable[str], pairs: int) -> tuple[list[str], li
 
 
 def _tokenise(
-    data: DataConfig, work: Path, cleaned: Cleaned, given: Mapping[str, Tokenizer], workers: int, say: Say
+    data: DataConfig,
+    work: Path,
+    cleaned: Cleaned,
+    given: Mapping[str, Tokenizer],
+    workers: int,
+    say: Say,
 ) -> None:
     started = time.monotonic()
     models = _models(data, work)
@@ -195,7 +220,9 @@ def _tokenise(
             train=section == "train",
             max_tokens=data.max_tokens,
             sampling=data.tokenizer.sampling if section == "train" else 0.0,
-            variants=data.tokenizer.variants if data.tokenizer.sampling and section == "train" else 1,
+            variants=data.tokenizer.variants
+            if data.tokenizer.sampling and section == "train"
+            else 1,
         )
         for section, corpora in cleaned.items()
         for about in corpora.values()
@@ -212,14 +239,23 @@ def _tokenise(
 
 
 def _publish(
-    data: DataConfig, inputs: Inputs, work: Path, cleaned: Cleaned, given: Mapping[str, Tokenizer], out: Path
+    data: DataConfig,
+    inputs: Inputs,
+    work: Path,
+    cleaned: Cleaned,
+    given: Mapping[str, Tokenizer],
+    out: Path,
 ) -> None:
     """Assemble the store and move it where it belongs."""
     pieces = {
-        section: {name: [_done(work, file) for file in about["files"]] for name, about in corpora.items()}
+        section: {
+            name: [_done(work, file) for file in about["files"]] for name, about in corpora.items()
+        }
         for section, corpora in cleaned.items()
     }
-    tokenizers = {side: given.get(side) or Tokenizer.load(path) for side, path in _models(data, work).items()}
+    tokenizers = {
+        side: given.get(side) or Tokenizer.load(path) for side, path in _models(data, work).items()
+    }
     assemble(work / "store", data, inputs, tokenizers, pieces, cleaned)
     shutil.rmtree(work / "old", ignore_errors=True)
     if out.exists():

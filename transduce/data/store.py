@@ -48,7 +48,8 @@ class Ragged:
         """These rows, one after the other."""
         lengths = self.lengths(rows)
         ends = np.cumsum(lengths)
-        shift = self.offsets[rows] - (ends - lengths)  # from a place in the result to its place in `values`
+        # From a place in the result to its place in `values`.
+        shift = self.offsets[rows] - (ends - lengths)
         total = int(ends[-1]) if len(rows) else 0
         return np.asarray(self.values[np.repeat(shift, lengths) + np.arange(total)])
 
@@ -72,9 +73,13 @@ class Section:
     def texts(self, corpus: str) -> tuple[list[str], list[str]]:
         """The sources and the targets of a validation or test set as they were before tokenisation, in order."""
         if self._texts is None:
-            raise DataError("the text of training pairs is not kept in a store; read the corpus itself")
+            raise DataError(
+                "the text of training pairs is not kept in a store; read the corpus itself"
+            )
         if corpus not in self.corpora:
-            raise DataError(f"the store has no set called {corpus!r}; known: {', '.join(self.corpora)}")
+            raise DataError(
+                f"the store has no set called {corpus!r}; known: {', '.join(self.corpora)}"
+            )
         rows = self.corpora[corpus]
         source, target = ([bytes(side[row]).decode() for row in rows] for side in self._texts)
         return source, target
@@ -91,13 +96,17 @@ class Store:
             size = (path / name).stat().st_size if (path / name).is_file() else None
             if size != entry["bytes"]:
                 found = "is missing" if size is None else f"has {size:,} bytes"
-                raise DataError(_damaged(path, f"{name} {found}; expected {entry['bytes']:,} bytes"))
+                raise DataError(
+                    _damaged(path, f"{name} {found}; expected {entry['bytes']:,} bytes")
+                )
 
     def verify(self) -> None:
         """Read everything and compare it with the manifest: a single flipped bit is found."""
         for name, entry in self.manifest["files"].items():
             if sha256(self.path / name) != entry["sha256"]:
-                raise DataError(_damaged(self.path, f"the content of {name} differs from the manifest"))
+                raise DataError(
+                    _damaged(self.path, f"the content of {name} differs from the manifest")
+                )
 
     @property
     def fingerprint(self) -> str:
@@ -119,7 +128,10 @@ class Store:
         """As a bundle names them."""
         if self.source_tokenizer is self.target_tokenizer:
             return {"tokenizer.model": self.target_tokenizer.to_bytes()}
-        return {"source.model": self.source_tokenizer.to_bytes(), "target.model": self.target_tokenizer.to_bytes()}
+        return {
+            "source.model": self.source_tokenizer.to_bytes(),
+            "target.model": self.target_tokenizer.to_bytes(),
+        }
 
     @cached_property
     def train(self) -> Section:
@@ -139,7 +151,9 @@ class Store:
     def _tokenizer(self, side: str) -> Tokenizer:
         tokenizer = self._given.get(side) or Tokenizer.load(self.path / f"{side}.model")
         if tokenizer.fingerprint != self.manifest["files"][f"{side}.model"]["sha256"]:
-            raise DataError(_damaged(self.path, f"the content of {side}.model differs from the manifest"))
+            raise DataError(
+                _damaged(self.path, f"the content of {side}.model differs from the manifest")
+            )
         return tokenizer
 
     def _section(self, name: str) -> Section:
@@ -149,7 +163,10 @@ class Store:
             corpora[corpus] = range(start, start := start + counts["pairs"])
         texts = None
         if name != "train":
-            texts = (self._ragged(f"{name}.source.text", "u1"), self._ragged(f"{name}.target.text", "u1"))
+            texts = (
+                self._ragged(f"{name}.source.text", "u1"),
+                self._ragged(f"{name}.target.text", "u1"),
+            )
         return Section(
             source=self._ragged(f"{name}.source", token_type(self.source_tokenizer.vocab_size)),
             target=self._ragged(f"{name}.target", token_type(self.target_tokenizer.vocab_size)),
@@ -179,11 +196,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
         content = {key: value for key, value in manifest.items() if key != "sha256"}
         whole = manifest.get("sha256") == digest(content)
     except FileNotFoundError:
-        raise DataError(f"{path} is not a token store: it has no {MANIFEST}; make one with transduce prepare") from None
+        raise DataError(
+            f"{path} is not a token store: it has no {MANIFEST}; make one with transduce prepare"
+        ) from None
     except (ValueError, AttributeError, OSError) as error:
         raise DataError(_damaged(path, f"{MANIFEST} cannot be read ({error})")) from None
     if content.get("format") != FORMAT:
-        raise DataError(f"{path} has format {content.get('format')}; expected {FORMAT}: run transduce prepare again")
+        raise DataError(
+            f"{path} has format {content.get('format')}; expected {FORMAT}: run transduce prepare again"
+        )
     if not whole:
         raise DataError(_damaged(path, f"{MANIFEST} differs from its own checksum"))
     return content

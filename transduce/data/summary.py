@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from transduce.config import Recipe
-from transduce.data.plan import Plan
+from transduce.data.sampler import Sampler
 from transduce.data.store import SECTIONS, Store
 from transduce.errors import ConfigError
 
@@ -19,7 +19,9 @@ def summary(store: Store, recipe: Recipe) -> str:
 
 
 def _lines(store: Store, recipe: Recipe) -> Iterator[str]:
-    names = [name for section in SECTIONS for name in store.manifest["sections"][section]["corpora"]]
+    names = [
+        name for section in SECTIONS for name in store.manifest["sections"][section]["corpora"]
+    ]
     width = max(map(len, names)) + 2
     yield str(store.path)
     yield f"{'':10}  {'':{width}}{'pairs':>12}{'source tokens':>16}{'target tokens':>16}  dropped"
@@ -30,7 +32,11 @@ def _lines(store: Store, recipe: Recipe) -> Iterator[str]:
             dropped = ", ".join(f"{count:,} {reason}" for reason, count in reasons) or "none"
             yield f"{section:10}  {name:{width}}{counts}  {dropped}"
     source, target = store.source_tokenizer, store.target_tokenizer
-    vocabulary = f"{target.vocab_size:,}" if source is target else f"{source.vocab_size:,} + {target.vocab_size:,}"
+    vocabulary = (
+        f"{target.vocab_size:,}"
+        if source is target
+        else f"{source.vocab_size:,} + {target.vocab_size:,}"
+    )
     yield f"vocabulary  {vocabulary} pieces, {recipe.data.tokenizer.kind}"
     yield f"batches     {_batches(store, recipe)}"
 
@@ -38,7 +44,7 @@ def _lines(store: Store, recipe: Recipe) -> Iterator[str]:
 def _batches(store: Store, recipe: Recipe) -> str:
     tokens = recipe.training.tokens_per_step
     try:
-        plan = Plan.of(recipe, store)
+        plan = Sampler.of(recipe, store)
     except ConfigError as error:
         return str(error)
     sample = range(min(8, plan.steps_per_epoch))

@@ -28,7 +28,8 @@ OWN = "own_tokenizer"  # how the file of a tokenizer begins whose code is the us
 
 _SPACE_MARK = "\u2581"  # how SentencePiece writes a space inside a piece
 _FEW = 32  # texts at most for which starting a thread costs more than it saves
-_TRAINER_THREADS = 4  # part of the result (unigram sums in this order), so the same on every machine
+# Part of the result (unigram sums in this order), so the same on every machine.
+_TRAINER_THREADS = 4
 
 # Typographic characters and what a keyboard has for them.
 _PLAIN = {
@@ -53,12 +54,16 @@ class Tokenizer:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError) as error:
-            raise DataError(f"a tokenizer of {len(model):,} bytes is not a SentencePiece model: {error}") from None
+            raise DataError(
+                f"a tokenizer of {len(model):,} bytes is not a SentencePiece model: {error}"
+            ) from None
         self._model = model
         found = (self._processor.eos_id(), self._processor.unk_id(), self._processor.pad_id())
         expected = (EOS, UNKNOWN, self.pad)
         if found != expected:
-            raise DataError(f"the tokenizer has eos, unk and pad at {found}; expected {expected}: train it here")
+            raise DataError(
+                f"the tokenizer has eos, unk and pad at {found}; expected {expected}: train it here"
+            )
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
@@ -66,7 +71,9 @@ class Tokenizer:
         texts = [text for text in texts if text]
         _refuse_surrogates(texts)
         if not texts:
-            raise DataError("there is no text to learn a tokenizer from; expected at least one sentence")
+            raise DataError(
+                "there is no text to learn a tokenizer from; expected at least one sentence"
+            )
         try:
             return cls(_learn(texts, config, pad=config.vocab_size - 1))
         except RuntimeError as error:
@@ -113,13 +120,19 @@ class Tokenizer:
         """The text that `decode(encode(text))` gives back: itself, unless punctuation is normalised."""
         standing_in = text.replace(_SPACE_MARK, stand_in := self._stand_in(text))
         marked: str = self._processor.normalize(standing_in)
-        return marked.removeprefix(_SPACE_MARK).replace(_SPACE_MARK, " ").replace(stand_in, _SPACE_MARK)
+        return (
+            marked.removeprefix(_SPACE_MARK)
+            .replace(_SPACE_MARK, " ")
+            .replace(stand_in, _SPACE_MARK)
+        )
 
     def encode(self, text: str) -> list[int]:
         """Token ids, ending with `EOS`."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str], *, sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
+    def encode_batch(
+        self, texts: Sequence[str], *, sampling: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
         """Token ids of many texts.
 
         Args:
@@ -127,9 +140,12 @@ class Tokenizer:
             sampling: The rate of BPE-dropout, or the smoothing of unigram sampling; 0 gives the best segmentation.
             seed: Of the sampling. The result is a function of the texts, the rate and the seed.
         """
-        found = {index: self._stand_in(text) for index, text in enumerate(texts) if _SPACE_MARK in text}
+        found = {
+            index: self._stand_in(text) for index, text in enumerate(texts) if _SPACE_MARK in text
+        }
         texts = [
-            text.replace(_SPACE_MARK, found[index]) if index in found else text for index, text in enumerate(texts)
+            text.replace(_SPACE_MARK, found[index]) if index in found else text
+            for index, text in enumerate(texts)
         ]
         try:
             ids = self._sample(texts, sampling, seed) if sampling else self._best(texts)
@@ -148,7 +164,9 @@ class Tokenizer:
         """The texts of many sequences of token ids."""
         for ids in batch:
             if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
-                raise InputError(f"token ids run from {min(ids)} to {max(ids)}; expected 0 to {self.vocab_size - 1}")
+                raise InputError(
+                    f"token ids run from {min(ids)} to {max(ids)}; expected 0 to {self.vocab_size - 1}"
+                )
         return [self._processor.decode(list(map(int, ids))) for ids in batch]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -159,20 +177,30 @@ class Tokenizer:
     def _best(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) <= _FEW:
             return [self._processor.encode(text, out_type=int, add_eos=True) for text in texts]
-        ids: list[list[int]] = self._processor.encode(texts, out_type=int, add_eos=True, num_threads=1)
+        ids: list[list[int]] = self._processor.encode(
+            texts, out_type=int, add_eos=True, num_threads=1
+        )
         return ids
 
     def _sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         sentencepiece.set_random_generator_seed(seed)  # of the one thread that the call starts
         ids: list[list[int]] = self._processor.encode(
-            texts, out_type=int, add_eos=True, num_threads=1, enable_sampling=True, alpha=rate, nbest_size=-1
+            texts,
+            out_type=int,
+            add_eos=True,
+            num_threads=1,
+            enable_sampling=True,
+            alpha=rate,
+            nbest_size=-1,
         )
         return ids
 
     def _stand_in(self, text: str) -> str:
         """A character that neither the text nor the vocabulary has: SentencePiece spells it in bytes."""
         candidates = map(chr, range(0x10FFFF, 0x10000, -1))
-        return next(c for c in candidates if c not in text and self._processor.piece_to_id(c) == UNKNOWN)
+        return next(
+            c for c in candidates if c not in text and self._processor.piece_to_id(c) == UNKNOWN
+        )
 
     def _replace(self, ids: list[int], old: str, new: str) -> list[int]:
         """The ids with one character, spelled in bytes, for another: text in which U+2581 is not a space."""
@@ -182,7 +210,9 @@ class Tokenizer:
 
     def _spell(self, character: str) -> str:
         """The ids of a character's bytes, each as the character of that number."""
-        return "".join(chr(self._processor.piece_to_id(f"<0x{byte:02X}>")) for byte in character.encode())
+        return "".join(
+            chr(self._processor.piece_to_id(f"<0x{byte:02X}>")) for byte in character.encode()
+        )
 
 
 def is_own(model: bytes) -> bool:
@@ -219,7 +249,9 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
         )
     # Protocol buffers that follow one another merge: this one empties the temporary file's name.
     nameless = model.getvalue() + b"\x1a\x02\x32\x00"
-    return bytes(sentencepiece.SentencePieceProcessor(model_proto=nameless).serialized_model_proto())
+    return bytes(
+        sentencepiece.SentencePieceProcessor(model_proto=nameless).serialized_model_proto()
+    )
 
 
 def _punctuation_rules() -> str:
@@ -241,7 +273,9 @@ def _codes(text: str) -> str:
     return " ".join(f"{ord(character):X}" for character in text)
 
 
-def _explained(error: RuntimeError, texts: Sequence[str], config: TokenizerConfig) -> ConfigError | RuntimeError:
+def _explained(
+    error: RuntimeError, texts: Sequence[str], config: TokenizerConfig
+) -> ConfigError | RuntimeError:
     """What a refused training means for the one setting that can cause it."""
     setting = f"data.tokenizer.vocab_size is {config.vocab_size:,}"
     if needed := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
@@ -253,7 +287,9 @@ def _explained(error: RuntimeError, texts: Sequence[str], config: TokenizerConfi
         _learn(texts, config, pad=-1)
     except RuntimeError as advice:
         if largest := re.search(r"a value <= (\d+)", str(advice)):
-            return ConfigError(f"{setting}, but this corpus supports at most {int(largest[1]) + 1:,}; lower it")
+            return ConfigError(
+                f"{setting}, but this corpus supports at most {int(largest[1]) + 1:,}; lower it"
+            )
     return error
 
 

@@ -5,20 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.bundle import Bundle
 from transduce.config import ModelConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ExportError, require
+from transduce.storage.bundle import Bundle
 
 Quantization = Literal["float32", "int8"]
 POSITIONS = 1024  # rows of the position table, at least
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH", "swiglu": "SWISH", "geglu": "GELU"}
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "swish": "SWISH",
+    "swiglu": "SWISH",
+    "geglu": "GELU",
+}
 
 
 def refusal(config: ModelConfig) -> str | None:
     """Why CTranslate2 cannot carry a model, or None where it can."""
     if config.r is not None:
-        return f"model.r is {config.r}; CTranslate2 has no attention to a neighbourhood on both sides"
+        return (
+            f"model.r is {config.r}; CTranslate2 has no attention to a neighbourhood on both sides"
+        )
     if not config.d_k == config.d_v == config.d_model / config.h:
         return f"model.d_k is {config.d_k} and model.d_v {config.d_v}; CTranslate2 needs both to be d_model / h"
     return None
@@ -27,25 +35,43 @@ def refusal(config: ModelConfig) -> str | None:
 def positions(bundle: Bundle) -> int:
     """How many tokens the converted model can place."""
     config = bundle.recipe.model
-    return config.max_positions if config.positions == "learned" else max(POSITIONS, bundle.recipe.data.max_tokens)
+    return (
+        config.max_positions
+        if config.positions == "learned"
+        else max(POSITIONS, bundle.recipe.data.max_tokens)
+    )
 
 
-def convert(bundle: Bundle, out: Path, quantization: Quantization, *, adds_end: bool = False) -> None:
+def convert(
+    bundle: Bundle, out: Path, quantization: Quantization, *, adds_end: bool = False
+) -> None:
     """Write the model into an existing folder; with `adds_end`, one that ends sources itself."""
     if reason := refusal(bundle.recipe.model):
         raise ExportError(reason)
     specs = require("ctranslate2.specs", extra="ctranslate2")
     config = bundle.recipe.model
-    norms: dict[str, Any] = {"pre_norm": config.norm_order == "pre", "rms_norm": config.norm == "rms"}
+    norms: dict[str, Any] = {
+        "pre_norm": config.norm_order == "pre",
+        "rms_norm": config.norm == "rms",
+    }
     activation = getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation])
-    shape: dict[str, Any] = {"activation": activation, "ffn_glu": config.activation.endswith("glu"), **norms}
+    shape: dict[str, Any] = {
+        "activation": activation,
+        "ffn_glu": config.activation.endswith("glu"),
+        **norms,
+    }
     if config.positions == "rotary":
         shape |= {"rotary_dim": config.d_k, "rotary_interleave": False}
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(config.N, config.h, **shape),
         specs.TransformerDecoderSpec(config.decoder_layers, config.h, **shape),
     )
-    _fill(spec, config, {name: weight.numpy() for name, weight in bundle.weights().items()}, positions(bundle))
+    _fill(
+        spec,
+        config,
+        {name: weight.numpy() for name, weight in bundle.weights().items()},
+        positions(bundle),
+    )
     source, target = Tokenizer.pair(bundle.tokenizer_files)
     spec.register_source_vocabulary(source.pieces(range(source.vocab_size)))
     spec.register_target_vocabulary(target.pieces(range(target.vocab_size)))
@@ -80,9 +106,22 @@ def _fill(spec: Any, config: ModelConfig, weights: dict[str, Any], rows: int) ->
         if config.norm_order == "pre":
             _norm(stack.layer_norm, weights, f"{room}_norm")
         for index, layer in enumerate(stack.layer):
-            _attention(layer.self_attention, weights, f"{room}.{index}.self_attention", ("q", "k", "v"), ("o",))
+            _attention(
+                layer.self_attention,
+                weights,
+                f"{room}.{index}.self_attention",
+                ("q", "k", "v"),
+                ("o",),
+            )
             if room == "decoder":
-                _attention(layer.attention, weights, f"{room}.{index}.cross_attention", ("q",), ("k", "v"), ("o",))
+                _attention(
+                    layer.attention,
+                    weights,
+                    f"{room}.{index}.cross_attention",
+                    ("q",),
+                    ("k", "v"),
+                    ("o",),
+                )
             _norm(layer.ffn.layer_norm, weights, f"{room}.{index}.feed_forward_residual.norm")
             inner = f"{room}.{index}.feed_forward"
             _linear(layer.ffn.linear_0, weights, f"{inner}.w_1")

@@ -17,20 +17,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.data.store import sha256
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, convert, positions
 from transduce.errors import ConfigError, require
 from transduce.search.hypothesis import Hypothesis
+from transduce.storage.bundle import Bundle
 
 if TYPE_CHECKING:
     from transduce.engines.torch import TorchEngine
 
 BATCH_TOKENS = 2048  # source tokens, padding counted, of one batch
 _PLAIN = SearchConfig()
-_NO_PENALTY = 1e-30  # scores are log-probabilities; 0 would make CTranslate2 stop where the best so far has ended
+# Scores are log-probabilities; 0 would make CTranslate2 stop where the best so far has ended.
+_NO_PENALTY = 1e-30
 _COMPLETE = "complete"
 _MODEL = "model.bin"
 
@@ -56,16 +57,24 @@ class CTranslate2Engine:
         self._bundle, self._by_name = bundle, by_name
         present = ["cpu", *(f"cuda:{number}" for number in range(runtime.get_cuda_device_count()))]
         if device not in (None, *present, *(["cuda"] if len(present) > 1 else [])):
-            raise ConfigError(f"device is {device!r}, which CTranslate2 cannot use here; there is {', '.join(present)}")
+            raise ConfigError(
+                f"device is {device!r}, which CTranslate2 cannot use here; there is {', '.join(present)}"
+            )
         where, _, number = (device or "auto").partition(":")
         folder = folder or converted(bundle, quantization)
         try:
             self._translator = runtime.Translator(
-                str(folder), where, device_index=int(number or 0), compute_type=quantization, intra_threads=threads
+                str(folder),
+                where,
+                device_index=int(number or 0),
+                compute_type=quantization,
+                intra_threads=threads,
             )
         except (RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
-            raise ConfigError(f"CTranslate2 cannot run {folder} on {where} ({reason}); try --engine torch") from None
+            raise ConfigError(
+                f"CTranslate2 cannot run {folder} on {where} ({reason}); try --engine torch"
+            ) from None
         source, target = Tokenizer.pair(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
         self._target_pieces = target.pieces(range(target.vocab_size))
@@ -84,7 +93,9 @@ class CTranslate2Engine:
         longest = max(limits, default=0) + 1
         other = _searched_otherwise(config) or ("a prefix is forced" if prefixes else None)
         if other and self._by_name:
-            raise ConfigError(f"{other}, which CTranslate2 does not do as torch does; use --engine torch (no int8)")
+            raise ConfigError(
+                f"{other}, which CTranslate2 does not do as torch does; use --engine torch (no int8)"
+            )
         if other or max([longest, *map(len, sources)]) > positions(self._bundle):
             return self._torch.search(sources, config, prefixes=prefixes)
         results = self._translator.translate_batch(
@@ -101,9 +112,13 @@ class CTranslate2Engine:
             return_scores=True,
         )
         found = [self._ranked(result, config) for result in results]
-        again = [i for i, hypotheses in enumerate(found) if _in_doubt(hypotheses, limits[i], config)]
+        again = [
+            i for i, hypotheses in enumerate(found) if _in_doubt(hypotheses, limits[i], config)
+        ]
         if again:
-            for i, hypotheses in zip(again, self._torch.search([sources[i] for i in again], config), strict=True):
+            for i, hypotheses in zip(
+                again, self._torch.search([sources[i] for i in again], config), strict=True
+            ):
                 found[i] = hypotheses
         found = [hypotheses[: config.n_best] for hypotheses in found]
         if token_scores:
@@ -118,7 +133,11 @@ class CTranslate2Engine:
         return sorted(found, key=lambda one: one.score, reverse=True)
 
     def _score_tokens(
-        self, sources: Sequence[Sequence[int]], found: list[list[Hypothesis]], which: list[int], config: SearchConfig
+        self,
+        sources: Sequence[Sequence[int]],
+        found: list[list[Hypothesis]],
+        which: list[int],
+        config: SearchConfig,
     ) -> None:
         """Give the hypotheses of these sentences a log-probability for each token."""
         pairs = [(i, rank) for i in which for rank in range(len(found[i]))]
@@ -135,7 +154,9 @@ class CTranslate2Engine:
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
         """Of each target id, and of the end after them."""
         pieces = [self._target_pieces[token] for token in target]
-        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[0].log_probs
+        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[
+            0
+        ].log_probs
         return found
 
     def _written(self, source: Sequence[int]) -> list[str]:
@@ -172,13 +193,21 @@ def _searched_otherwise(config: SearchConfig) -> str | None:
         if (value := getattr(config, name)) != getattr(_PLAIN, name):
             return f"search.{name} is {value}"
     enough = config.patience * config.beam_size
-    return None if config.beam_size <= enough == round(enough, 0) < 1e6 else f"search.patience is {config.patience}"
+    return (
+        None
+        if config.beam_size <= enough == round(enough, 0) < 1e6
+        else f"search.patience is {config.patience}"
+    )
 
 
 def converted(bundle: Bundle, quantization: Quantization) -> Path:
     """The folder of the converted model: beside the bundle, or in the user's cache where that cannot be written."""
     name = f"{bundle.fingerprint[:16]}-{quantization}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce" / "ctranslate2"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "transduce"
+        / "ctranslate2"
+    )
     places = [bundle.path.with_name(f"{bundle.path.name}.ctranslate2"), cache]
     for place in places:
         if _is_whole(place / name):
@@ -203,7 +232,9 @@ def converted(bundle: Bundle, quantization: Quantization) -> Path:
         finally:
             shutil.rmtree(work, ignore_errors=True)
         return place / name
-    raise ConfigError(f"neither {places[0]} nor {cache} can be written, where CTranslate2's model goes; free one")
+    raise ConfigError(
+        f"neither {places[0]} nor {cache} can be written, where CTranslate2's model goes; free one"
+    )
 
 
 def _is_whole(folder: Path) -> bool:

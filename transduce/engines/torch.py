@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.bundle import Bundle
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.batches import up_to
 from transduce.engines.buffers import buffered
@@ -28,9 +27,12 @@ from transduce.kernels.accelerate import Snapshot, accelerate, deviation
 from transduce.model import State, Tokens, Transformer
 from transduce.search.hypothesis import Hypothesis, Job
 from transduce.search.search import Ensemble, ensemble, search, sentence_seed
+from transduce.storage.bundle import Bundle
 
 BATCH_TOKENS = 16_384  # source and possible target tokens of one batch, all hypotheses counted
-WIDTH = 32  # in half precision rows are a multiple of this: attention then adds up in one order, whatever the padding
+# In half precision rows are a multiple of this: attention then adds up in one order, whatever the
+# padding.
+WIDTH = 32
 NOISE = 2e-4  # no score in float32 is that far from the one that a sentence would have alone
 
 
@@ -63,13 +65,22 @@ def resolve_device(name: str | None) -> torch.device:
     reason = ""
     try:
         device = torch.device(name)
-        if device.type in ("cpu", "cuda", "mps"):  # others hold no numbers, or have a library of their own
+        if device.type in (
+            "cpu",
+            "cuda",
+            "mps",
+        ):  # others hold no numbers, or have a library of their own
             return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:  # some with a list of all that torch was ever built for
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # some with a list of all that torch was ever built for
         told = str(error).partition("\n")[0].partition(". ")[0]
         reason = f" ({told})" if len(told) < 100 else ""
     present = ", ".join(["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))])
-    raise ConfigError(f"device is {name!r}, which torch cannot use here{reason}; there is {present}")
+    raise ConfigError(
+        f"device is {name!r}, which torch cannot use here{reason}; there is {present}"
+    )
 
 
 def load_model(
@@ -90,7 +101,9 @@ def load_model(
         model.load_state_dict(bundle.weights(device, dtype), assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split()[:40])
-        raise BundleError(f"the weights of {bundle.path} do not fit {type(model).__name__}: {reason}") from None
+        raise BundleError(
+            f"the weights of {bundle.path} do not fit {type(model).__name__}: {reason}"
+        ) from None
     return model.to(device).eval().requires_grad_(False)
 
 
@@ -102,14 +115,20 @@ class TorchEngine:
     `frozen`, its weights may be laid out anew, and later changes of them are not seen.
     """
 
-    def __init__(self, *models: nn.Module, device: torch.device | str = "cpu", frozen: bool = False) -> None:
+    def __init__(
+        self, *models: nn.Module, device: torch.device | str = "cpu", frozen: bool = False
+    ) -> None:
         for model in models:
             refuse_other_protocol(model)
         self.models: tuple[Any, ...] = models
-        self.device = torch.empty(0, device=device).device  # "cuda" with its number, which differs between threads
-        self.dtype = next(weight.dtype for weight in models[0].parameters() if weight.is_floating_point())
+        # "cuda" with its number, which differs between threads.
+        self.device = torch.empty(0, device=device).device
+        self.dtype = next(
+            weight.dtype for weight in models[0].parameters() if weight.is_floating_point()
+        )
         self._frozen = frozen
-        self._turn = threading.Lock()  # searches share what they change: places on a GPU, a model that is learning
+        # Searches share what they change: places on a GPU, a model that is learning.
+        self._turn = threading.Lock()
         self._snapshots: list[Snapshot] = []
         self._deviation: str | None = None  # of a model from the standard one
         self._graphs: dict[tuple[Any, ...], Any] = {}  # see `continuous_batching.search`
@@ -144,7 +163,11 @@ class TorchEngine:
             }
             if exact and len(jobs) > 1 and not alone:
                 doubtful = [job for job in jobs if found[job.number][0].margin < NOISE]
-                found |= {i: one for job in doubtful for i, one in self._search([job], config, token_scores)}
+                found |= {
+                    i: one
+                    for job in doubtful
+                    for i, one in self._search([job], config, token_scores)
+                }
         return [found[i] for i in range(len(sources))]
 
     def _search(
@@ -163,7 +186,9 @@ class TorchEngine:
             width = max(len(job.source) for job in batch)
             if self.dtype != torch.float32:
                 width = up_to(width, WIDTH)
-            source = Tokens.packed([[job.source] for job in batch], shape.source_pad, width).to(self.device)
+            source = Tokens.packed([[job.source] for job in batch], shape.source_pad, width).to(
+                self.device
+            )
             results = search(
                 ensemble([partial(_step, model) for model in self.models]),
                 Ensemble(tuple(_begin(model, source) for model in self.models)),
@@ -189,7 +214,9 @@ class TorchEngine:
         self._snapshots = [Snapshot(model, versions=packed) for model in self.models]
         found = deviation(self.models[0])
         if self.device.type == "cuda" and found and found != self._deviation:
-            logger.warning("no standard model (%s): it is searched step by step, without CUDA graphs", found)
+            logger.warning(
+                "no standard model (%s): it is searched step by step, without CUDA graphs", found
+            )
         self._deviation = found
 
 

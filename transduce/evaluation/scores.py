@@ -45,7 +45,9 @@ def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = F
             f"{len(hypotheses):,} translations but {len(references):,} references; they must be parallel, line by line"
         )
     if not hypotheses:
-        raise InputError("there is nothing to score: no translations and no references; expected at least one of each")
+        raise InputError(
+            "there is nothing to score: no translations and no references; expected at least one of each"
+        )
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
@@ -78,4 +80,6 @@ def _tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Sco
 
     metric = BLEU(tokenize="none", force=True)
     found = _measure("tokenised BLEU", metric, words(hypotheses), words(references))
-    return Score(found.name, found.value, f"{found.signature.replace('tok:none', 'tok:13a+compounds-split')}")
+    return Score(
+        found.name, found.value, f"{found.signature.replace('tok:none', 'tok:13a+compounds-split')}"
+    )

@@ -7,16 +7,18 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from transduce.data.lines import read_lines
-from transduce.data.parallel import progress
-from transduce.decoding.translator import Translator
+from transduce.data.readers.lines import read_lines
+from transduce.data.workers import progress
 from transduce.errors import DataError
 from transduce.evaluation.scores import Scores, score
+from transduce.translation.translator import Translator
 
 AT_ONCE = 256  # lines between two steps of the bar
 
 
-def score_files(translator: Translator, source: Path, reference: Path, *, ter: bool = False) -> Scores:
+def score_files(
+    translator: Translator, source: Path, reference: Path, *, ter: bool = False
+) -> Scores:
     """Translate the lines of `source` and compare them with those of `reference`."""
     data = translator.recipe.data
     sources, references = (
@@ -33,7 +35,9 @@ def score_files(translator: Translator, source: Path, reference: Path, *, ter: b
             found += translator.translate(sources[start : start + AT_ONCE])
             advance(len(found) - start)
     if short := sum(bool(translation.notices) for translation in found):
-        said = f"{short:,} of {len(sources):,} lines were split or cut; transduce translate says which"
+        said = (
+            f"{short:,} of {len(sources):,} lines were split or cut; transduce translate says which"
+        )
         print(f"transduce: {said}", file=sys.stderr)
     return score([translation.text for translation in found], references, ter=ter)
 

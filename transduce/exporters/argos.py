@@ -8,22 +8,29 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import Bundle
 from transduce.engines.conversion import Quantization, convert
 from transduce.errors import ExportError, MissingExtra, require
 from transduce.exporters.ctranslate2 import verify_model
 from transduce.exporters.output import made_whole, write_report
+from transduce.storage.bundle import Bundle
 
 SUFFIX = ".argosmodel"
-VERSIONS = {"package_version": "1.0", "argos_version": "1.5"}  # of this package; of the Argos Translate that it needs
+VERSIONS = {
+    "package_version": "1.0",
+    "argos_version": "1.5",
+}  # of this package; of the Argos Translate that it needs
 
 
 def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> dict[str, Any]:
     """Make the package `out`; the report that is written into it."""
     if out.suffix != SUFFIX:
-        raise ExportError(f"{out} does not end with {SUFFIX}; Argos Translate knows its packages by that")
+        raise ExportError(
+            f"{out} does not end with {SUFFIX}; Argos Translate knows its packages by that"
+        )
     if "tokenizer.model" not in bundle.tokenizer_files:
-        raise ExportError("data.tokenizer.joint is false; an Argos package has one tokenizer for both languages")
+        raise ExportError(
+            "data.tokenizer.joint is false; an Argos package has one tokenizer for both languages"
+        )
     data = bundle.recipe.data
     name = f"translate-{data.source_language}_{data.target_language}-{VERSIONS['package_version'].replace('.', '_')}"
     with made_whole(out) as work, tempfile.TemporaryDirectory() as folder:
@@ -33,7 +40,9 @@ def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> di
         convert(bundle, package / "model", quantization, adds_end=True)
         (package / "sentencepiece.model").write_bytes(bundle.tokenizer_files["tokenizer.model"])
         (package / "README.md").write_text(_readme(bundle), encoding="utf-8")
-        (package / "metadata.json").write_text(json.dumps(_metadata(bundle), indent=1) + "\n", encoding="utf-8")
+        (package / "metadata.json").write_text(
+            json.dumps(_metadata(bundle), indent=1) + "\n", encoding="utf-8"
+        )
         figures = verify_model(bundle, package / "model", quantization, adds_end=True)
         report = write_report(package, bundle, figures)
         shutil.move(shutil.make_archive(str(package), "zip", folder, name), work)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import Bundle
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, convert
 from transduce.engines.torch import load_model
 from transduce.errors import require
 from transduce.exporters.output import made_whole, write_report
 from transduce.exporters.verification import verify
+from transduce.storage.bundle import Bundle
 
 
 def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> dict[str, Any]:
@@ -28,7 +28,9 @@ def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> di
         return write_report(work, bundle, verify_model(bundle, work, quantization))
 
 
-def verify_model(bundle: Bundle, folder: Path, quantization: Quantization, *, adds_end: bool = False) -> dict[str, Any]:
+def verify_model(
+    bundle: Bundle, folder: Path, quantization: Quantization, *, adds_end: bool = False
+) -> dict[str, Any]:
     """The conversion is exact in float32; how far the model in the folder is from that where it is rounded to int8."""
     model, report = load_model(bundle), {"quantization": quantization}
     if quantization == "float32":
@@ -37,7 +39,9 @@ def verify_model(bundle: Bundle, folder: Path, quantization: Quantization, *, ad
         convert(bundle, Path(exact), "float32", adds_end=adds_end)
         report |= verify(model, _Runtime(bundle, Path(exact), "float32", adds_end))
     rounded = verify(model, _Runtime(bundle, folder, quantization, adds_end), tolerance=math.inf)
-    return report | {"rounded": {name: rounded[name] for name in ("largest_difference", "same_translations")}}
+    return report | {
+        "rounded": {name: rounded[name] for name in ("largest_difference", "same_translations")}
+    }
 
 
 class _Runtime:
@@ -55,7 +59,9 @@ class _Runtime:
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> Sequence[float]:
         pieces = [self._target_pieces[token] for token in target[:-1]]
-        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[0].log_probs
+        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[
+            0
+        ].log_probs
         return found
 
     def greedy(self, source: Sequence[int], length: int) -> Sequence[int]:

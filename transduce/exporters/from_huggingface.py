@@ -15,8 +15,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.bundle import save_bundle
-from transduce.config import Activation, DataConfig, ModelConfig, Recipe, SearchConfig, Sharing, TokenizerConfig
+from transduce.config import (
+    Activation,
+    DataConfig,
+    ModelConfig,
+    Recipe,
+    SearchConfig,
+    Sharing,
+    TokenizerConfig,
+)
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ExportError, TransduceError
 from transduce.exporters.marian import (
@@ -34,6 +41,7 @@ from transduce.exporters.marian import (
 from transduce.exporters.pieces import arrange, cut_into, is_code
 from transduce.exporters.verification import verify
 from transduce.model import Transformer
+from transduce.storage.bundle import save_bundle
 
 Side = Literal["source", "target"]
 UNKNOWN_LANGUAGE = "und"
@@ -51,8 +59,14 @@ class Vocabulary:
     def filled(self, size: int) -> Vocabulary:
         """With rows that nobody uses, up to this size: in Marian both languages have the same id for padding."""
         missing = size - len(self.names)
-        names = [*self.names[:-1], *(f"<row {number}>" for number in range(missing)), self.names[-1]]
-        return Vocabulary(names, [*self.ids[:-1], *self.ids[1:2] * missing, self.ids[-1]], self.orphans + missing)
+        names = [
+            *self.names[:-1],
+            *(f"<row {number}>" for number in range(missing)),
+            self.names[-1],
+        ]
+        return Vocabulary(
+            names, [*self.ids[:-1], *self.ids[1:2] * missing, self.ids[-1]], self.orphans + missing
+        )
 
     @property
     def said(self) -> range:
@@ -70,9 +84,14 @@ class Both(NamedTuple):
 def import_model(folder: Path, out: Path) -> dict[str, Any]:
     """Make the bundle `out`; the figures of its verification, which are part of its provenance."""
     if out.exists():
-        raise ExportError(f"{out} exists already and is never overwritten; choose another folder with --out")
+        raise ExportError(
+            f"{out} exists already and is never overwritten; choose another folder with --out"
+        )
     theirs, tokenizer = _load(folder)
-    source, target = _vocabulary(folder, tokenizer, "source"), _vocabulary(folder, tokenizer, "target")
+    source, target = (
+        _vocabulary(folder, tokenizer, "source"),
+        _vocabulary(folder, tokenizer, "target"),
+    )
     size = max(len(source.names), len(target.names))
     both = Both(source.filled(size), target.filled(size))
     files = {
@@ -86,7 +105,8 @@ def import_model(folder: Path, out: Path) -> dict[str, Any]:
     ours = Transformer(recipe.model).eval()
     weights = {name: weights[name] for name in ours.state_dict()}
     ours.load_state_dict(weights)
-    theirs.final_logits_bias[0, both.target.ids[-1]] = NEVER  # OPUS-MT forbids it by `bad_words_ids`
+    # OPUS-MT forbids it by `bad_words_ids`.
+    theirs.final_logits_bias[0, both.target.ids[-1]] = NEVER
     ids = Ids(both.source.ids, both.target.ids)
     figures = verify(ours, MarianRuntime(theirs, ids), said=both.target.said)
     verify_tokenizer(tokenizer, *Tokenizer.pair(files), ids, both.target.said)
@@ -97,15 +117,22 @@ def import_model(folder: Path, out: Path) -> dict[str, Any]:
 
 def _load(folder: Path) -> tuple[Any, Any]:
     try:
-        if (kind := json.loads((folder / "config.json").read_bytes()).get("model_type")) != "marian":
+        if (
+            kind := json.loads((folder / "config.json").read_bytes()).get("model_type")
+        ) != "marian":
             raise ExportError(f"{folder / 'config.json'} has model_type {kind}; expected marian")
-        _refuse(folder, transformers().MarianConfig.from_pretrained(folder, local_files_only=True).to_dict())
+        _refuse(
+            folder,
+            transformers().MarianConfig.from_pretrained(folder, local_files_only=True).to_dict(),
+        )
         return load_marian(folder), load_tokenizer(folder)
     except TransduceError:
         raise
     except Exception as error:  # whatever a damaged or malicious file makes the library raise
         reason = str(error).partition("\n")[0]
-        raise ExportError(f"{folder} cannot be loaded by transformers ({reason}); download it again") from error
+        raise ExportError(
+            f"{folder} cannot be loaded by transformers ({reason}); download it again"
+        ) from error
 
 
 def _refuse(folder: Path, settings: dict[str, Any]) -> None:
@@ -123,7 +150,9 @@ def _refuse(folder: Path, settings: dict[str, Any]) -> None:
     for name, values in carried.items():
         if (found := settings.get(name, values[0])) not in values:
             expected = " or ".join(map(str, values))
-            raise ExportError(f"{folder / 'config.json'} has {name} {found}; a bundle has only {expected}")
+            raise ExportError(
+                f"{folder / 'config.json'} has {name} {found}; a bundle has only {expected}"
+            )
 
 
 def _vocabulary(folder: Path, tokenizer: Any, side: Side) -> Vocabulary:
@@ -132,7 +161,9 @@ def _vocabulary(folder: Path, tokenizer: Any, side: Side) -> Vocabulary:
     known: dict[str, int] = json.loads(path.read_bytes())
     names = sorted(known, key=known.__getitem__)
     if list(map(known.__getitem__, names)) != list(range(len(names))):
-        raise ExportError(f"{path} skips or repeats ids; expected every id from 0 to {len(names) - 1} once")
+        raise ExportError(
+            f"{path} skips or repeats ids; expected every id from 0 to {len(names) - 1} once"
+        )
     end, unknown, pad = tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token
     if missing := [name for name in (end, unknown, pad) if name not in known]:
         raise ExportError(f"{path} has no {missing[0]}; expected {end}, {unknown} and {pad}")
@@ -153,17 +184,24 @@ def _weights(theirs: Any, both: Both) -> tuple[dict[str, Tensor], Sharing]:
         weights[name] = found[other] if axis is None else found[other].index_select(axis, order)
     source, target = torch.tensor(both.source.ids), torch.tensor(both.target.ids)
     weights["output_bias"] = weights["output_bias"][0, target]
-    rows = {"source_embedding.weight": source, "target_embedding.weight": target, "output.weight": target}
+    rows = {
+        "source_embedding.weight": source,
+        "target_embedding.weight": target,
+        "output.weight": target,
+    }
     for name, ids in rows.items():
         if weights[name].size(0) <= int(ids.max()):
             size, pieces = weights[name].size(0), int(ids.max()) + 1
-            raise ExportError(f"{name} has {size:,} rows, but the vocabulary {pieces:,} pieces; expected one for each")
+            raise ExportError(
+                f"{name} has {size:,} rows, but the vocabulary {pieces:,} pieces; expected one for each"
+            )
         weights[name] = weights[name][ids]
     weights["output_bias"][both.target.said.stop :] = NEVER
     weights["output_bias"][-1] = 0  # padding needs none: it is no class
     tied = torch.equal(weights["target_embedding.weight"], weights["output.weight"])
     joint = weights["source_embedding.weight"].equal(weights["target_embedding.weight"])
-    if not config.scale_embedding:  # ours multiplies by sqrt(d_model) when it looks up (§3.4), not before the softmax
+    # Ours multiplies by sqrt(d_model) when it looks up (§3.4), not before the softmax.
+    if not config.scale_embedding:
         for name in ("source_embedding.weight", "target_embedding.weight"):
             weights[name] = weights[name] / config.d_model**0.5
         tied = False
@@ -193,6 +231,7 @@ def _recipe(theirs: Any, tokenizer: Any, both: Both, sharing: Sharing, *, joint:
         ),
         # Marian's length penalty is another formula; ours with the same exponent is the nearest.
         search=SearchConfig(
-            beam_size=search.num_beams or 1, alpha=1.0 if search.length_penalty is None else search.length_penalty
+            beam_size=search.num_beams or 1,
+            alpha=1.0 if search.length_penalty is None else search.length_penalty,
         ),
     )

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.bundle import Bundle
 from transduce.config import ModelConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.torch import load_model
@@ -29,6 +28,7 @@ from transduce.exporters.marian import (
 from transduce.exporters.output import made_whole, write_report
 from transduce.exporters.pieces import separate
 from transduce.exporters.verification import verify
+from transduce.storage.bundle import Bundle
 
 
 def refusal(config: ModelConfig) -> str | None:
@@ -69,7 +69,11 @@ def _marian(bundle: Bundle) -> Any:
     """The model with our weights."""
     library = transformers()
     ours, data, search = bundle.recipe.model, bundle.recipe.data, bundle.recipe.search
-    special: dict[str, Any] = {"eos_token_id": 0, "pad_token_id": ours.pad, "decoder_start_token_id": ours.pad}
+    special: dict[str, Any] = {
+        "eos_token_id": 0,
+        "pad_token_id": ours.pad,
+        "decoder_start_token_id": ours.pad,
+    }
     limits: dict[str, Any] = {"max_length": max(1024, data.max_tokens)}
     config = library.MarianConfig(
         vocab_size=ours.vocab_size, decoder_vocab_size=ours.vocab_size, d_model=ours.d_model,
@@ -83,11 +87,17 @@ def _marian(bundle: Bundle) -> Any:
     )  # fmt: skip
     model = library.MarianMTModel(config)
     found = model.load_state_dict(_weights(bundle), strict=False)
-    assert not [name for name in (*found.missing_keys, *found.unexpected_keys) if "embed_positions" not in name], found
+    assert not [
+        name
+        for name in (*found.missing_keys, *found.unexpected_keys)
+        if "embed_positions" not in name
+    ], found
     model.tie_weights()
     if search.beam_size > 1:  # another formula than ours; with the same exponent it is the nearest
         limits["length_penalty"] = search.alpha
-    model.generation_config = library.GenerationConfig(num_beams=search.beam_size, **special, **limits)
+    model.generation_config = library.GenerationConfig(
+        num_beams=search.beam_size, **special, **limits
+    )
     return model.eval()
 
 
@@ -117,14 +127,20 @@ def _write_tokenizer(bundle: Bundle, work: Path) -> None:
         vocabularies[side], model = separate(files.get("tokenizer.model") or files[f"{side}.model"])
         (work / f"{side}.spm").write_bytes(model)
     joint = vocabularies["source"] == vocabularies["target"]
-    written = {"vocab.json": vocabularies["source"]} | ({} if joint else {"target_vocab.json": vocabularies["target"]})
+    written = {"vocab.json": vocabularies["source"]} | (
+        {} if joint else {"target_vocab.json": vocabularies["target"]}
+    )
     for name, pieces in written.items():
         _write_json(work / name, {piece: index for index, piece in enumerate(pieces)})
     eos, unk, pad = (vocabularies["target"][index] for index in (0, 1, -1))
     special = {"eos_token": eos, "unk_token": unk, "pad_token": pad}
     _write_json(work / "special_tokens_map.json", special)
     languages = {"source_lang": data.source_language, "target_lang": data.target_language}
-    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": not joint, "model_max_length": data.max_tokens}
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": not joint,
+        "model_max_length": data.max_tokens,
+    }
     _write_json(work / "tokenizer_config.json", {**settings, **languages, **special})
 
 

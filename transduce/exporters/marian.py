@@ -51,7 +51,12 @@ def places(config: ModelConfig) -> dict[str, Place]:
             ours, theirs = f"{stack}.{index}", f"model.{stack}.layers.{index}"
             for attention, other in list(_ATTENTIONS.items())[: 1 if stack == "encoder" else 2]:
                 for part, projection in _PROJECTIONS.items():
-                    _linear(found, f"{ours}.{attention}.{part}", f"{theirs}.{other}.{projection}", part == "w_o")
+                    _linear(
+                        found,
+                        f"{ours}.{attention}.{part}",
+                        f"{theirs}.{other}.{projection}",
+                        part == "w_o",
+                    )
                 _norm(found, f"{ours}.{attention}_residual.norm", f"{theirs}.{other}_layer_norm")
             _linear(found, f"{ours}.feed_forward.w_1", f"{theirs}.fc1", False)
             _linear(found, f"{ours}.feed_forward.w_2", f"{theirs}.fc2", True)
@@ -91,23 +96,34 @@ class MarianRuntime:
 
     @torch.inference_mode()
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> Sequence[float]:
-        written = torch.tensor([self._ids.target[token] for token in target] if self._ids else list(target))
+        written = torch.tensor(
+            [self._ids.target[token] for token in target] if self._ids else list(target)
+        )
         start = torch.tensor([self._model.config.decoder_start_token_id])
         logits = self._model(
-            input_ids=self._written(source), decoder_input_ids=torch.cat([start, written[:-1]])[None]
+            input_ids=self._written(source),
+            decoder_input_ids=torch.cat([start, written[:-1]])[None],
         ).logits[0]
-        found: list[float] = F.log_softmax(logits, dim=-1).gather(-1, written[:, None])[:, 0].tolist()
+        found: list[float] = (
+            F.log_softmax(logits, dim=-1).gather(-1, written[:, None])[:, 0].tolist()
+        )
         return found
 
     def greedy(self, source: Sequence[int], length: int) -> Sequence[int]:
         ids = self._model.generate(
-            input_ids=self._written(source), num_beams=1, do_sample=False, max_new_tokens=length + 1, max_length=None
+            input_ids=self._written(source),
+            num_beams=1,
+            do_sample=False,
+            max_new_tokens=length + 1,
+            max_length=None,
         )[0, 1:].tolist()
         ours = [self._ids.target.index(token) for token in ids] if self._ids else ids
         return ours[: ours.index(0)] if 0 in ours else ours[:length]
 
     def _written(self, source: Sequence[int]) -> Tensor:
-        return torch.tensor([[self._ids.source[token] for token in source] if self._ids else list(source)])
+        return torch.tensor(
+            [[self._ids.source[token] for token in source] if self._ids else list(source)]
+        )
 
 
 def load_marian(folder: Path) -> Any:
@@ -126,25 +142,41 @@ def load_marian(folder: Path) -> Any:
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a folder."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")  # which it would load and never call
+        # Which it would load and never call.
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
         return transformers().MarianTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def verify_tokenizer(
-    theirs: Any, source: Tokenizer, target: Tokenizer, ids: Ids | None = None, said: range | None = None
+    theirs: Any,
+    source: Tokenizer,
+    target: Tokenizer,
+    ids: Ids | None = None,
+    said: range | None = None,
 ) -> None:
     """A sample of texts becomes the same ids in both, and a sample of ids the same text."""
     chance = random.Random(2)
     codes, plain = _pieces(source, range(2, source.pad))
     texts = [text.strip() for text in source.decode_batch(sample_ids(plain, chance))]
-    for text in [*texts, *(f"{code} {text}" for code, text in zip(codes, itertools.cycle(texts), strict=False))]:
+    for text in [
+        *texts,
+        *(f"{code} {text}" for code, text in zip(codes, itertools.cycle(texts), strict=False)),
+    ]:
         here = [ids.source[token] if ids else token for token in source.encode(text)]
         if here != (there := theirs(text).input_ids):
-            raise ExportError(f"transformers makes the tokens {there} of {text!r}, but transduce {here}")
+            raise ExportError(
+                f"transformers makes the tokens {there} of {text!r}, but transduce {here}"
+            )
     for tokens in sample_ids(_pieces(target, said or range(2, target.pad))[1], chance):
         written = target.decode(tokens).strip()
-        if written != (other := theirs.decode([ids.target[token] if ids else token for token in tokens]).strip()):
-            raise ExportError(f"transformers makes {other!r} of the tokens {tokens}, but transduce {written!r}")
+        if written != (
+            other := theirs.decode(
+                [ids.target[token] if ids else token for token in tokens]
+            ).strip()
+        ):
+            raise ExportError(
+                f"transformers makes {other!r} of the tokens {tokens}, but transduce {written!r}"
+            )
 
 
 def _pieces(tokenizer: Tokenizer, ids: range) -> tuple[list[str], list[int]]:

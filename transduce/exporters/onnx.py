@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transduce.bundle import Bundle
 from transduce.engines.torch import load_model
 from transduce.errors import require
 from transduce.exporters.output import made_whole, write_report
 from transduce.exporters.verification import verify
 from transduce.model import State, Tokens, Transformer
 from transduce.model.cache import LayerCache
+from transduce.storage.bundle import Bundle
 
 
 def export(bundle: Bundle, out: Path) -> dict[str, Any]:
@@ -35,7 +35,9 @@ def export(bundle: Bundle, out: Path) -> dict[str, Any]:
         for name, content in bundle.tokenizer_files.items():
             (work / name).write_bytes(content)
         (work / "README.md").write_text(_readme(bundle, model), encoding="utf-8")
-        return write_report(work, bundle, verify(load_model(bundle), _Runtime(work, model.config.pad)))
+        return write_report(
+            work, bundle, verify(load_model(bundle), _Runtime(work, model.config.pad))
+        )
 
 
 class _Encoder(nn.Module):
@@ -64,7 +66,10 @@ class _Decoder(nn.Module):
 
 def _write(model: Transformer, work: Path) -> None:
     batch, S, T = (torch.export.Dim(name) for name in ("batch", "source_length", "target_length"))
-    source, target = torch.full((2, 3), 2), torch.full((2, 4), 2)  # a size of 1 would be taken for a constant
+    source, target = (
+        torch.full((2, 3), 2),
+        torch.full((2, 4), 2),
+    )  # a size of 1 would be taken for a constant
     memory = torch.zeros(2, 3, model.config.d_model)
     graphs: list[tuple[str, nn.Module, dict[str, Tensor], dict[str, Any], str]] = [
         ("encoder", _Encoder(model), {"source": source}, {"source": {0: batch, 1: S}}, "memory"),
@@ -115,7 +120,9 @@ class _Runtime:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self._encoder, self._decoder = (
-            runtime.InferenceSession(folder / f"{name}.onnx", options, providers=["CPUExecutionProvider"])
+            runtime.InferenceSession(
+                folder / f"{name}.onnx", options, providers=["CPUExecutionProvider"]
+            )
             for name in ("encoder", "decoder")
         )
         self._pad = pad
@@ -134,7 +141,10 @@ class _Runtime:
         return target[1:]
 
     def _decode(self, source: Sequence[int], target: Sequence[int]) -> Any:
-        ids = {name: torch.tensor([list(each)]).numpy() for name, each in (("source", source), ("target", target))}
+        ids = {
+            name: torch.tensor([list(each)]).numpy()
+            for name, each in (("source", source), ("target", target))
+        }
         (memory,) = self._encoder.run(None, {"source": ids["source"]})
         return self._decoder.run(None, {**ids, "memory": memory})[0][0]  # (T, V)
 

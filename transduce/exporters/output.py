@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import Bundle
 from transduce.errors import ExportError
+from transduce.storage.bundle import Bundle
 
 REPORT = "export.json"
 
@@ -29,7 +29,9 @@ def made_whole(out: Path) -> Iterator[Path]:
             yield work
             os.rename(work, out)
     except OSError as error:
-        raise ExportError(f"{out} cannot be written ({error.strerror or error}); choose another place") from error
+        raise ExportError(
+            f"{out} cannot be written ({error.strerror or error}); choose another place"
+        ) from error
 
 
 def write_report(folder: Path, bundle: Bundle, figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,14 +17,19 @@ from transduce.errors import require
 NEVER = -1e9  # the score of a piece that no text is cut into
 UNKNOWN_PENALTY = 10.0  # how far below the rarest piece SentencePiece puts an unknown letter
 _SPACE_MARK = "\u2581"
-_CODE = re.compile(rf"{_SPACE_MARK}?(>>.+<<)")  # the target language at the beginning of a source, as >>deu<<
+# The target language at the beginning of a source, as >>deu<<.
+_CODE = re.compile(rf"{_SPACE_MARK}?(>>.+<<)")
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5  # SentencePiece's types
 
 
 def arrange(model: bytes, names: Sequence[str], side: Literal["source", "target"]) -> bytes:
     """The model with exactly these pieces in this order: the end of a sentence, unknown, ..., padding."""
     proto = _parse(model)
-    own = {piece.piece: piece for piece in proto.pieces if piece.type not in (_UNKNOWN, _CONTROL, _UNUSED)}
+    own = {
+        piece.piece: piece
+        for piece in proto.pieces
+        if piece.type not in (_UNKNOWN, _CONTROL, _UNUSED)
+    }
     last = len(names) - 1
     rare = min(piece.score for piece in own.values()) - UNKNOWN_PENALTY
     del proto.pieces[:]
@@ -36,12 +41,15 @@ def arrange(model: bytes, names: Sequence[str], side: Literal["source", "target"
             proto.pieces.add(piece=_SPACE_MARK + code[1], score=0, type=kind)
         elif name in own:
             proto.pieces.append(own[name])
-        elif len(name) == 1:  # a letter that this model has never seen, but vocab.json has: Marian looks it up there
+        elif len(name) == 1:
+            # A letter that this model has never seen, but vocab.json has: Marian looks it up there.
             proto.pieces.add(piece=name, score=rare, type=_NORMAL)
         else:
             # A target's is UNUSED, for CONTROL pieces are not shown. A source's is CONTROL, for byte-pair encoding
             # merges through UNUSED ones.
-            proto.pieces.add(piece=name, score=NEVER, type=_CONTROL if side == "source" else _UNUSED)
+            proto.pieces.add(
+                piece=name, score=NEVER, type=_CONTROL if side == "source" else _UNUSED
+            )
     trainer = proto.trainer_spec
     trainer.eos_piece, trainer.unk_piece, trainer.pad_piece = names[0], names[1], names[last]
     trainer.eos_id, trainer.unk_id, trainer.pad_id, trainer.bos_id = 0, 1, last, -1
@@ -56,7 +64,8 @@ def separate(model: bytes) -> tuple[list[str], bytes]:
     kept = [
         piece
         for index, piece in enumerate(proto.pieces)
-        if index in (0, 1, len(names) - 1) or not (piece.type in (_CONTROL, _UNUSED) or _CODE.fullmatch(piece.piece))
+        if index in (0, 1, len(names) - 1)
+        or not (piece.type in (_CONTROL, _UNUSED) or _CODE.fullmatch(piece.piece))
     ]
     if len(kept) == len(names):
         return names, model
@@ -73,7 +82,11 @@ def is_code(piece: str) -> bool:
 
 def cut_into(model: bytes) -> list[str]:
     """The pieces that a text can be cut into."""
-    return [piece.piece for piece in _parse(model).pieces if piece.type not in (_UNKNOWN, _CONTROL, _UNUSED)]
+    return [
+        piece.piece
+        for piece in _parse(model).pieces
+        if piece.type not in (_UNKNOWN, _CONTROL, _UNUSED)
+    ]
 
 
 def _parse(model: bytes) -> Any:

@@ -35,10 +35,15 @@ def verify(
 ) -> dict[str, Any]:
     """Compare log-probabilities and translated tokens of a sample; the figures. `said`: what can stand in a target."""
     config, chance, worst, equal = model.config, random.Random(1), 0.0, 0
-    read, said = range(2, (config.source_vocab_size or config.vocab_size) - 1), said or range(2, config.vocab_size - 1)
+    read, said = (
+        range(2, (config.source_vocab_size or config.vocab_size) - 1),
+        said or range(2, config.vocab_size - 1),
+    )
     sources, targets = ([[*ids, 0] for ids in sample_ids(side, chance)] for side in (read, said))
     for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
-        pairs = zip(_log_probs(model, source, target), runtime.log_probs(source, target), strict=True)
+        pairs = zip(
+            _log_probs(model, source, target), runtime.log_probs(source, target), strict=True
+        )
         for place, (mine, other) in enumerate(pairs, start=1):
             worst = max(worst, difference := abs(mine - other) / max(1, abs(mine)))
             if not difference <= tolerance:  # a NaN is a difference
@@ -51,8 +56,15 @@ def verify(
         there = list(runtime.greedy(source, LENGTH))
         equal += here.ids == there
         if here.ids != there and here.margin > tolerance * max(1, abs(here.log_prob)):
-            raise ExportError(f"{runtime.name} translates sample {number} as {there}, but transduce as {here.ids}")
-    return {"sequences": SAMPLE, "largest_difference": worst, "same_translations": equal, "tolerance": tolerance}
+            raise ExportError(
+                f"{runtime.name} translates sample {number} as {there}, but transduce as {here.ids}"
+            )
+    return {
+        "sequences": SAMPLE,
+        "largest_difference": worst,
+        "same_translations": equal,
+        "tolerance": tolerance,
+    }
 
 
 def sample_ids(ids: Sequence[int], chance: random.Random) -> list[list[int]]:
@@ -64,5 +76,7 @@ def sample_ids(ids: Sequence[int], chance: random.Random) -> list[list[int]]:
 def _log_probs(model: Transformer, source: list[int], target: list[int]) -> list[float]:
     tokens = Tokens.padded([target], model.config.pad)
     logits = model(Tokens.padded([source], 0), tokens.shifted_right(model.config.pad))[0]  # (T, V)
-    chosen: list[float] = log_probabilities(logits).gather(-1, torch.tensor(target)[:, None])[:, 0].tolist()
+    chosen: list[float] = (
+        log_probabilities(logits).gather(-1, torch.tensor(target)[:, None])[:, 0].tolist()
+    )
     return chosen

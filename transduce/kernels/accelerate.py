@@ -53,13 +53,16 @@ class Acceleration:
         for name, reason in self.plain.items():
             names.setdefault(reason, []).append(name)
         plain = [
-            f"{some[0]}{f' and {len(some) - 1} more' if some[1:] else ''} ({reason})" for reason, some in names.items()
+            f"{some[0]}{f' and {len(some) - 1} more' if some[1:] else ''} ({reason})"
+            for reason, some in names.items()
         ]
         line = f"fused: {fused or 'nothing'}"
         return f"{line}; with their own forward: {', '.join(plain)}" if plain else line
 
 
-def accelerate(model: nn.Module, device: torch.device | str | None = None, *, frozen: bool = False) -> Acceleration:
+def accelerate(
+    model: nn.Module, device: torch.device | str | None = None, *, frozen: bool = False
+) -> Acceleration:
     """Give the standard parts of a model their fused forms, for a device or for the one it is on.
 
     The model is changed in place. Its names, weights and results stay the same, but for rounding;
@@ -141,14 +144,20 @@ class Snapshot:
         return self._look() == self._seen
 
     def _look(self) -> tuple[list[Any], ...]:
-        weights = [weight for weight in chain.from_iterable(map(dict.values, self._weights)) if weight is not None]
+        weights = [
+            weight
+            for weight in chain.from_iterable(map(dict.values, self._weights))
+            if weight is not None
+        ]
         return (
             list(map(type, self._modules)),
             list(map(len, self._namespaces)),
             list(map(id, filter(None, self._hooks))),
             list(chain.from_iterable(map(dict.values, self._parts))),
             list(map(torch.Tensor.data_ptr, weights)),
-            [weight._version for weight in weights if not weight.is_inference()] if self._versions else [],
+            [weight._version for weight in weights if not weight.is_inference()]
+            if self._versions
+            else [],
         )
 
 
@@ -181,7 +190,13 @@ def _own_method(module: nn.Module) -> str | None:
 def _passed_over(module: nn.Module) -> dict[str, nn.Module]:
     """The parts whose `forward` a fused form does not call."""
     if standard_type(module) is Transformer:
-        names = ("source_embedding", "target_embedding", "source_positions", "target_positions", "dropout")
+        names = (
+            "source_embedding",
+            "target_embedding",
+            "source_positions",
+            "target_positions",
+            "dropout",
+        )
         return {name: module._modules[name] for name in names if module._modules.get(name)}  # type: ignore[misc]
     fused = standard_type(module) in (MultiHeadAttention, Residual, FeedForward)
     return dict(module.named_children()) if fused else {}
@@ -198,8 +213,12 @@ def _other_shape(module: Any) -> str | None:
     if kind is Residual and not _is_norm(module.norm):
         return "another norm"
     if kind is FeedForward:
-        linears = [linear for linear in (module.w_1, module.w_2, module.w_gate) if linear is not None]
-        if module.activation is not ACTIVATIONS[module.kind] or any(each.bias is None for each in linears):
+        linears = [
+            linear for linear in (module.w_1, module.w_2, module.w_gate) if linear is not None
+        ]
+        if module.activation is not ACTIVATIONS[module.kind] or any(
+            each.bias is None for each in linears
+        ):
             return "another network"
     return None
 
@@ -217,7 +236,12 @@ def _forms(device: str) -> dict[type[nn.Module], type[Form]]:
     if device == "cuda":
         from transduce.kernels import fused  # and with it Triton
 
-        forms = [fused.FusedTransformer, fused.FusedAttention, fused.FusedResidual, fused.FusedFeedForward]
+        forms = [
+            fused.FusedTransformer,
+            fused.FusedAttention,
+            fused.FusedResidual,
+            fused.FusedFeedForward,
+        ]
     return {form.stands_for: form for form in forms}
 
 
@@ -229,9 +253,13 @@ def _link(model: Transformer) -> None:
         if isinstance(module, FusedResidual):
             module.takes, module.gives = Handover(), None
     for stack, final in ((model.encoder, model.encoder_norm), (model.decoder, model.decoder_norm)):
-        chain: list[Any] = [part for layer in stack for part in layer.children() if isinstance(part, FusedResidual)]
+        chain: list[Any] = [
+            part for layer in stack for part in layer.children() if isinstance(part, FusedResidual)
+        ]
         if chain and chain[-1].norm_order == "pre" and _is_norm(final) and not _own_method(final):
-            final.__class__ = FusedLayerNorm if standard_type(final) is nn.LayerNorm else FusedRMSNorm
+            final.__class__ = (
+                FusedLayerNorm if standard_type(final) is nn.LayerNorm else FusedRMSNorm
+            )
             chain.append(final)
         for before, after in pairwise(chain):
             order = getattr(after, "norm_order", "pre")
@@ -245,7 +273,9 @@ def _packs(model: nn.Module) -> bool:
 
     if not isinstance(model, Transformer):
         return False
-    attentions = [getattr(layer, "self_attention", None) for layer in (*model.encoder, *model.decoder)]
+    attentions = [
+        getattr(layer, "self_attention", None) for layer in (*model.encoder, *model.decoder)
+    ]
     attentions += [getattr(layer, "cross_attention", None) for layer in model.decoder]
     return all(
         isinstance(each, FusedAttention)

@@ -49,13 +49,16 @@ def _gap(scores, others, counted):
 
 
 @triton.jit
-def _enforce(values, ids, ends, forced, wanted, t, least, most, b, k, flat, K: tl.constexpr, C: tl.constexpr):
+def _enforce(
+    values, ids, ends, forced, wanted, t, least, most, b, k, flat, K: tl.constexpr, C: tl.constexpr
+):
     """Log-probabilities and ids of what may be said (K * C,), and log-probabilities of the end (K,)."""
     row, first = flat // C, flat % C == 0
     value = tl.load(values + b * K * C + flat, mask=row < K, other=NEVER)
     token = tl.load(ids + b * K * C + flat, mask=row < K, other=0)
     only = tl.load(forced + b * K + row, mask=(row < K) & first, other=NEVER)
-    stuck = tl.load(values + (b * K + k) * C, mask=k < K, other=NEVER) == NEVER  # nothing but the end can be said
+    # Nothing but the end can be said.
+    stuck = tl.load(values + (b * K + k) * C, mask=k < K, other=NEVER) == NEVER
     may_end = ((t >= least) | (t >= most) | stuck) & (wanted < 0)
     end = tl.where(may_end, tl.load(ends + b * K + k, mask=k < K, other=NEVER), NEVER)
     value = tl.where(wanted >= 0, only, tl.where(t >= most, NEVER, value))
@@ -74,7 +77,9 @@ def _settle(
         return
     t, most = tl.load(length + b).to(tl.int32), tl.load(limit + b).to(tl.int32)
     wanted = tl.load(prefix + b * W + t).to(tl.int32)
-    value, token, end = _enforce(values, ids, ends, forced, wanted, t, least, most, b, k, flat, K, C)
+    value, token, end = _enforce(
+        values, ids, ends, forced, wanted, t, least, most, b, k, flat, K, C
+    )
 
     # `beams._rank`: a hypothesis ends if that is among the K best candidates; the K best others live on.
     row = flat // C
@@ -83,13 +88,17 @@ def _settle(
     order, end_order = flat + row + 1, k * (C + 1)  # hypothesis by hypothesis, its end first
     place = _ahead(total, order, total, order)
     overall = place + _ahead(total, order, end_total, end_order)
-    end_place = _ahead(end_total, end_order, total, order) + _ahead(end_total, end_order, end_total, end_order)
+    end_place = _ahead(end_total, end_order, total, order) + _ahead(
+        end_total, end_order, end_total, end_order
+    )
     closes = (end_place < K) & (end_total > NEVER)
     new_score, parent = _at(place, total, k), _index_at(place, row, k)
     new_value, new_token = _at(place, value, k), _index_at(place, token, k)
     ranked = tl.maximum(_at(overall, total, k), _at(end_place, end_total, k))
     next_ranked = tl.maximum(_at(overall, total, k + 1), _at(end_place, end_total, k + 1))
-    closest = tl.minimum(_gap(ranked, next_ranked, k == K - 1), _gap(new_score, _at(place, total, k + 1), k == K - 1))
+    closest = tl.minimum(
+        _gap(ranked, next_ranked, k == K - 1), _gap(new_score, _at(place, total, k + 1), k == K - 1)
+    )
 
     # The n best that have ended; of equal scores the earlier.
     closed = tl.where(closes, tl.div_rn(end_total, tl.load(penalty + b * (W + 1) + t + 1)), NEVER)
@@ -106,7 +115,9 @@ def _settle(
     attainable = tl.div_rn(best, tl.load(penalty + b * (W + 1) + most + 1))
     over = (attainable <= worst) | (count >= enough)
     closest = tl.minimum(closest, tl.minimum(tl.load(margin + b), _gap(ended, next_ended, n < N)))
-    closest = tl.minimum(closest, _gap(tl.where(n == 0, attainable, NEVER), tl.where(n == 0, worst, NEVER), n == 0))
+    closest = tl.minimum(
+        closest, _gap(tl.where(n == 0, attainable, NEVER), tl.where(n == 0, worst, NEVER), n == 0)
+    )
     new_score = tl.where(over, NEVER, new_score)
     new_token = tl.where(new_score > NEVER, new_token, pad).to(tl.int64)
 
@@ -116,7 +127,9 @@ def _settle(
         _at(closed_place, end, n), n, K, N, COLUMNS,
     )  # fmt: skip
     tl.debug_barrier()
-    _move_live(live_tokens, live_values, ancestors, b, t, W, parent, new_token, new_value, k, K, COLUMNS)
+    _move_live(
+        live_tokens, live_values, ancestors, b, t, W, parent, new_token, new_value, k, K, COLUMNS
+    )
     tl.store(live_scores + b * K + k, new_score, mask=k < K)
     tl.store(tokens + b * K + k, new_token, mask=k < K)
     tl.store(ended_scores + b * N + n, ended, mask=n < N)
@@ -142,8 +155,12 @@ def _move_ended(
         value_before = tl.load(ended_values + old + column, mask=stay, other=0.0)
         tl.debug_barrier()  # a part is read by all before anyone writes it
         value = tl.where(column == t, end_value[:, None], value)
-        tl.store(ended_tokens + to + column, tl.where(is_new[:, None], said, said_before), mask=inside)
-        tl.store(ended_values + to + column, tl.where(is_new[:, None], value, value_before), mask=inside)
+        tl.store(
+            ended_tokens + to + column, tl.where(is_new[:, None], said, said_before), mask=inside
+        )
+        tl.store(
+            ended_values + to + column, tl.where(is_new[:, None], value, value_before), mask=inside
+        )
 
 
 @triton.jit
@@ -161,8 +178,12 @@ def _move_live(
         value = tl.load(live_values + rows * W + column, mask=inside, other=0.0)
         ancestor = tl.load(ancestors + rows * W + column, mask=inside, other=0)
         tl.debug_barrier()
-        tl.store(live_tokens + to + column, tl.where(column == t, new_token[:, None], said), mask=inside)
-        tl.store(live_values + to + column, tl.where(column == t, new_value[:, None], value), mask=inside)
+        tl.store(
+            live_tokens + to + column, tl.where(column == t, new_token[:, None], said), mask=inside
+        )
+        tl.store(
+            live_values + to + column, tl.where(column == t, new_value[:, None], value), mask=inside
+        )
         tl.store(ancestors + to + column, tl.where(column == t, rows, ancestor), mask=inside)
 
 
@@ -172,12 +193,18 @@ def fits(config: SearchConfig) -> bool:
     return config.temperature == 0 and config.width <= WIDEST and not guards
 
 
-def settle(beams: Any, picks: Picks, tokens: Tensor, ancestors: Tensor, config: SearchConfig, *, pad: int) -> None:
+def settle(
+    beams: Any, picks: Picks, tokens: Tensor, ancestors: Tensor, config: SearchConfig, *, pad: int
+) -> None:
     """Move the beams one token further, and with them each row's next token (R,) and its ancestors (R, W).
 
     In place; sentences that are done stay as they are.
     """
-    (B, K, W), C, enough = beams.live.tokens.shape, picks.values.size(1), config.patience * config.width
+    (B, K, W), C, enough = (
+        beams.live.tokens.shape,
+        picks.values.size(1),
+        config.patience * config.width,
+    )
     _settle[(B,)](
         *picks, beams.live.tokens, beams.live.log_probs, beams.live.score,
         beams.ended.tokens, beams.ended.log_probs, beams.ended.score, beams.endings, beams.length, beams.limit,

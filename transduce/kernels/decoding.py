@@ -16,8 +16,12 @@ from torch import Tensor
 from transduce.kernels.tile_attention import LOG2_E
 
 SOURCE_BLOCK, TARGET_BLOCK = 32, 16  # keys of one tile
-TOGETHER = 2  # rows of one program: a GPU begins some 1,500 programs in a microsecond, as long as a short one takes
-ROWS = 16  # hypotheses that ask together: the fewest of a product of tiles, and a thousand would not fit on the chip
+# Rows of one program: a GPU begins some 1,500 programs in a microsecond, as long as a short one
+# takes.
+TOGETHER = 2
+# Hypotheses that ask together: the fewest of a product of tiles, and a thousand would not fit on
+# the chip.
+ROWS = 16
 
 
 @triton.jit
@@ -27,7 +31,11 @@ def _attend_self(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     head, start = tl.program_id(0), tl.program_id(1).to(tl.int64) * TOGETHER
-    row, i, j = start + tl.arange(0, TOGETHER), tl.arange(0, DK2)[None, :], tl.arange(0, DV2)[None, :]
+    row, i, j = (
+        start + tl.arange(0, TOGETHER),
+        tl.arange(0, DK2)[None, :],
+        tl.arange(0, DV2)[None, :],
+    )
     t = tl.load(length + start // K).to(tl.int32)
     new = (joined + row * (H * (2 * DK + DV)))[:, None]
     query = tl.load(new + head * DK + i, mask=i < DK, other=0.0).to(tl.float32) * (SCALE * LOG2_E)
@@ -53,7 +61,9 @@ def _attend_self(
         inside = columns < t
         there = (cache + (rows.to(tl.int64) * W + columns) * size)[:, :, None]
         keys = tl.load(there + k_places[None], mask=inside[:, :, None] & (i < DK)[None], other=0.0)
-        values = tl.load(there + v_places[None], mask=inside[:, :, None] & (j < DV)[None], other=0.0)
+        values = tl.load(
+            there + v_places[None], mask=inside[:, :, None] & (j < DV)[None], other=0.0
+        )
         scores = tl.where(inside, tl.sum(query[:, None, :] * keys.to(tl.float32), 2), float("-inf"))
         new_highest = tl.maximum(highest, tl.max(scores, 1))
         weights = tl.exp2(scores - new_highest[:, None])
@@ -68,7 +78,13 @@ def _attend_self(
 
 
 def attend_self(
-    joined: Tensor, cache: Tensor, ancestors: Tensor, length: Tensor, h: int, d_k: int, r: int | None
+    joined: Tensor,
+    cache: Tensor,
+    ancestors: Tensor,
+    length: Tensor,
+    h: int,
+    d_k: int,
+    r: int | None,
 ) -> Tensor:
     """Keep the new keys and values at each row's length, and attend to all of its own until there.
 
@@ -76,7 +92,10 @@ def attend_self(
     lengths (B,) -> (R, h * d_v).
     """
     R, K, d_v = joined.size(0), joined.size(0) // length.size(0), cache.size(2) // h - d_k
-    output, together = joined.new_empty(R, h * d_v), math.gcd(K, TOGETHER)  # of one sentence: of one length
+    output, together = (
+        joined.new_empty(R, h * d_v),
+        math.gcd(K, TOGETHER),
+    )  # of one sentence: of one length
     _attend_self[(h, R // together)](
         joined, cache, ancestors, length, output, cache.size(1), SCALE=d_k**-0.5, REACH=-1 if r is None else r // 2,
         K=K, TOGETHER=together, H=h, **_sizes(TARGET_BLOCK // together, d_k, d_v, together * joined.element_size()),
@@ -99,19 +118,28 @@ def _attend_memory(
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     sums = tl.zeros((ROWS, DV2), tl.float32)
-    for start in tl.range(0, length, BLOCK, num_stages=2):  # the next keys come while these are looked at
+    # The next keys come while these are looked at.
+    for start in tl.range(0, length, BLOCK, num_stages=2):
         columns = start + tl.arange(0, BLOCK)
         inside = columns < length
         there = (source + columns * stride_s)[:, None]
-        keys = tl.load(there + (head * DK + i)[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0)
-        values = tl.load(there + (H * DK + head * DV + j)[None, :], mask=inside[:, None] & (j < DV)[None, :], other=0.0)
+        keys = tl.load(
+            there + (head * DK + i)[None, :], mask=inside[:, None] & (i < DK)[None, :], other=0.0
+        )
+        values = tl.load(
+            there + (H * DK + head * DV + j)[None, :],
+            mask=inside[:, None] & (j < DV)[None, :],
+            other=0.0,
+        )
         scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
         scores = tl.where(inside[None, :], scores, float("-inf"))
         new_highest = tl.maximum(highest, tl.max(scores, 1))
         weights = tl.exp2(scores - new_highest[:, None])
         rescale = tl.exp2(highest - new_highest)
         total = total * rescale + tl.sum(weights, 1)
-        sums = sums * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        sums = sums * rescale[:, None] + tl.dot(
+            weights.to(values.dtype), values, input_precision="ieee"
+        )
         highest = new_highest
     said = (k < K)[:, None] & (j < DV)[None, :]
     places = (rows * H + head)[:, None] * DV + j[None, :]

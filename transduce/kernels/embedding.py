@@ -29,12 +29,21 @@ def _embed(
     inside = (rows < count)[:, None] & (columns < D)[None, :]
     places = rows[:, None].to(tl.int64) * D + columns[None, :]
     token = tl.load(ids + rows, mask=rows < count, other=0).to(tl.int64)
-    value = tl.load(weight + token[:, None] * D + columns[None, :], mask=inside, other=0.0).to(tl.float32) * SCALE
+    value = (
+        tl.load(weight + token[:, None] * D + columns[None, :], mask=inside, other=0.0).to(
+            tl.float32
+        )
+        * SCALE
+    )
     value = value.to(y.dtype.element_ty).to(tl.float32)  # rounded where the plain formula rounds
     if SINUSOIDS:
         position = tl.load(positions + rows, mask=rows < count, other=0).to(tl.float32)
-        angle = position[:, None] * tl.exp2((columns // 2 * 2).to(tl.float32) * (-13.287712379549449 / D))[None, :]
-        sinusoid = tl.where((columns % 2 == 0)[None, :], tl.sin(angle), tl.cos(angle))  # 13.29 is log2 of 10,000
+        angle = (
+            position[:, None]
+            * tl.exp2((columns // 2 * 2).to(tl.float32) * (-13.287712379549449 / D))[None, :]
+        )
+        # 13.29 is log2 of 10,000.
+        sinusoid = tl.where((columns % 2 == 0)[None, :], tl.sin(angle), tl.cos(angle))
         value += sinusoid.to(y.dtype.element_ty).to(tl.float32)
     if P_DROP > 0:
         value = tl.where(kept(tl.load(seed), places, P_DROP), value * (1 / (1 - P_DROP)), 0.0)
@@ -57,8 +66,12 @@ def _sum_tokens(
     if P_DROP > 0:
         gradient = tl.where(kept(tl.load(seed), where, P_DROP), gradient, 0.0)
     before = tl.load(tokens + places - 1, mask=(numbers > 0) & (places <= count), other=-1)
-    mine = tl.cumsum(((numbers > 0) & (token != before)).to(tl.int32), 0)[None, :] == numbers[:, None]
-    sums = tl.dot(mine.to(gradient.dtype), gradient, input_precision="ieee") * (SCALE / (1 - P_DROP))
+    mine = (
+        tl.cumsum(((numbers > 0) & (token != before)).to(tl.int32), 0)[None, :] == numbers[:, None]
+    )
+    sums = tl.dot(mine.to(gradient.dtype), gradient, input_precision="ieee") * (
+        SCALE / (1 - P_DROP)
+    )
     of = tl.max(tl.where(mine, token[None, :], -1), 1)  # the token of each sum
     # -2 is nobody's: not even that of a sum of nothing.
     earlier = of == tl.load(tokens + chunk * CHUNK - 1, mask=chunk > 0, other=-2)
@@ -71,14 +84,25 @@ def _sum_tokens(
 
 @triton.jit
 def _join_edges(
-    tokens, d_weight, edges, count, D: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr
+    tokens,
+    d_weight,
+    edges,
+    count,
+    D: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
 ):
     """A token that begins in one chunk and goes on: the sums at its edges."""
     chunk, columns = tl.program_id(0), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     wanted = columns < D
     token = tl.load(tokens + (chunk + 1) * CHUNK, mask=(chunk + 1) * CHUNK < count, other=-1)
     begins = token != tl.load(tokens + chunk * CHUNK - 1, mask=chunk > 0, other=-2)
-    if begins & (token >= 0) & (token == tl.load(tokens + tl.minimum((chunk + 1) * CHUNK, count) - 1)):
+    if (
+        begins
+        & (token >= 0)
+        & (token == tl.load(tokens + tl.minimum((chunk + 1) * CHUNK, count) - 1))
+    ):
         total = tl.load(edges + (chunk * 2 + 1) * D + columns, mask=wanted, other=0.0)
         going = True
         while going:
@@ -88,7 +112,11 @@ def _join_edges(
             total += tl.sum(tl.load(theirs, mask=same[:, None] & wanted[None, :], other=0.0), 0)
             chunk += CHUNKS
             going = tl.min(same.to(tl.int32), 0) == 1
-        tl.store(d_weight + token.to(tl.int64) * D + columns, total.to(d_weight.dtype.element_ty), mask=wanted)
+        tl.store(
+            d_weight + token.to(tl.int64) * D + columns,
+            total.to(d_weight.dtype.element_ty),
+            mask=wanted,
+        )
 
 
 class Embedded(torch.autograd.Function):
@@ -126,5 +154,7 @@ class Embedded(torch.autograd.Function):
             dy, tokens, order, seed, d_weight, edges, len(tokens), V,
             SCALE=ctx.scale, P_DROP=ctx.p_drop, D=D, WIDTH=width, CHUNK=CHUNK,
         )  # fmt: skip
-        _join_edges[grid](tokens, d_weight, edges, len(tokens), D=D, WIDTH=width, CHUNK=CHUNK, CHUNKS=16)
+        _join_edges[grid](
+            tokens, d_weight, edges, len(tokens), D=D, WIDTH=width, CHUNK=CHUNK, CHUNKS=16
+        )
         return d_weight, *[None] * 6

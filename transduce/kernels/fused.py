@@ -74,7 +74,9 @@ class FusedAttention(MultiHeadAttention):
             q, k, v = map(self.heads, parts)
         else:
             q = self.queries(queries_from, rotation)
-            k, v = map(self.heads, project(keys_from, self.w_k, self.w_v, rotation=turning, turned=1))
+            k, v = map(
+                self.heads, project(keys_from, self.w_k, self.w_v, rotation=turning, turned=1)
+            )
         return q, k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:

@@ -20,7 +20,9 @@ BLOCK = 4096  # logits of one row at a time
 
 
 @triton.jit
-def _loss_and_gradient(logits, labels, losses, likelihoods, EPS: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr):
+def _loss_and_gradient(
+    logits, labels, losses, likelihoods, EPS: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr
+):
     """One row: the loss, and then, while the row is still in the cache, the gradient in the place of the logits.
 
     Padding, id V - 1, is no class: it has no part in the sums, and its gradient is zero.
@@ -41,7 +43,9 @@ def _loss_and_gradient(logits, labels, losses, likelihoods, EPS: tl.constexpr, V
         values = tl.load(here + start + columns).to(tl.float32)
         before = highest
         highest = tl.maximum(before, tl.max(values, 0))
-        sums = sums * tl.exp2((before - highest) * LOG2_E) + tl.exp2(values * LOG2_E - highest * LOG2_E)
+        sums = sums * tl.exp2((before - highest) * LOG2_E) + tl.exp2(
+            values * LOG2_E - highest * LOG2_E
+        )
         everything += values
     normaliser = highest + tl.log(tl.sum(sums, 0))
     share = EPS / (V - 2)

@@ -21,7 +21,9 @@ from transduce.model.positions import Rotation, rotate
 from transduce.model.transformer import Transformer
 
 ROWS = 4  # of a step come together: three more cost nothing
-LEAST = 2**17  # numbers: a smaller matrix is read faster than oneDNN is called; in half precision the bits are equal
+# Numbers: a smaller matrix is read faster than oneDNN is called; in half precision the bits are
+# equal.
+LEAST = 2**17
 LARGE_PAGE, MADV_COLLAPSE = 2**21, 25  # of Linux
 
 
@@ -132,5 +134,6 @@ def _lay_in_large_pages(matrices: list[Tensor]) -> None:
         for matrix in matrices:
             start, size = torch.ops.mkldnn.data_ptr(matrix), torch.ops.mkldnn._nbytes(matrix)
             first = start // LARGE_PAGE * LARGE_PAGE
-            for page in range(first, start + size, LARGE_PAGE):  # the first and the last are shared with others
+            # The first and the last are shared with others.
+            for page in range(first, start + size, LARGE_PAGE):
                 madvise(ctypes.c_void_p(page), ctypes.c_size_t(LARGE_PAGE), MADV_COLLAPSE)

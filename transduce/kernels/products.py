@@ -32,7 +32,8 @@ def _bias_backward(dy, partial, count, D: tl.constexpr, WIDTH: tl.constexpr, ROW
     for start in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = (rows < count)[:, None] & (columns < D)[None, :]
-        places = rows[:, None].to(tl.int64) * D + columns[None, :]  # more than 2^31 in a large batch
+        # More than 2^31 in a large batch.
+        places = rows[:, None].to(tl.int64) * D + columns[None, :]
         sums += tl.load(dy + places, mask=inside, other=0.0).to(tl.float32)
     tl.store(partial + tl.program_id(0) * D + columns, tl.sum(sums, 0), mask=columns < D)
 
@@ -46,7 +47,11 @@ def _sum_rows(partial, sums, count, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: 
         inside = (rows < count)[:, None] & (columns < D)[None, :]
         places = (tl.program_id(1) * count + rows)[:, None] * D + columns[None, :]
         total += tl.load(partial + places, mask=inside, other=0.0)
-    tl.store(sums + tl.program_id(1) * D + columns, tl.sum(total, 0).to(sums.dtype.element_ty), mask=columns < D)
+    tl.store(
+        sums + tl.program_id(1) * D + columns,
+        tl.sum(total, 0).to(sums.dtype.element_ty),
+        mask=columns < D,
+    )
 
 
 def sum_rows(partial: Tensor, dtype: torch.dtype) -> Tensor:
@@ -66,7 +71,12 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, bias: Tensor | None, rotation: Rotation | None, turned: int, *weights: Tensor
+        ctx: Any,
+        x: Tensor,
+        bias: Tensor | None,
+        rotation: Rotation | None,
+        turned: int,
+        *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         flat = x.flatten(0, -2)
         weight = _stacked(weights)
@@ -89,7 +99,9 @@ class Product(torch.autograd.Function):
         return dx, d_bias, None, None, *(dy.t() @ x).split(ctx.sizes)
 
 
-def project(x: Tensor, *linears: nn.Linear, rotation: Rotation | None = None, turned: int = 0) -> tuple[Tensor, ...]:
+def project(
+    x: Tensor, *linears: nn.Linear, rotation: Rotation | None = None, turned: int = 0
+) -> tuple[Tensor, ...]:
     """Compute what each linear layer makes of x, in one product:  (B, T, d_in) -> (B, T, d_out) each."""
     biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
     bias = torch.cat(biases) if len(biases) > 1 else biases[0] if biases else None
@@ -97,7 +109,17 @@ def project(x: Tensor, *linears: nn.Linear, rotation: Rotation | None = None, tu
 
 
 @triton.jit
-def _turn(x, cosines, sines, count, stride, HEADS, HALF: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+def _turn(
+    x,
+    cosines,
+    sines,
+    count,
+    stride,
+    HEADS,
+    HALF: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Turn the pairs (i, i + HALF) of the first heads of each row, in place."""
     rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (rows < count)[:, None] & (pair < HALF)[None, :]
@@ -127,8 +149,12 @@ def _bias_gradient(dy: Tensor) -> Tensor:
     """Sums over rows:  (n, D) -> (D,)."""
     count, D = dy.shape
     width = min(512, triton.next_power_of_2(D))
-    partial = torch.empty(1, min(PROGRAMS, -(-count // ROWS)), D, device=dy.device, dtype=torch.float32)
-    _bias_backward[(partial.size(1), -(-D // width))](dy, partial, count, D=D, WIDTH=width, ROWS=ROWS)
+    partial = torch.empty(
+        1, min(PROGRAMS, -(-count // ROWS)), D, device=dy.device, dtype=torch.float32
+    )
+    _bias_backward[(partial.size(1), -(-D // width))](
+        dy, partial, count, D=D, WIDTH=width, ROWS=ROWS
+    )
     return sum_rows(partial, dy.dtype)[0]
 
 
@@ -139,7 +165,9 @@ def _relu_backward(
 ):  # fmt: skip
     """dz = dy W where y > 0, and its sums over the rows of each tile. Tensors come as descriptors: outside is zero."""
     across: tl.constexpr = (N + COLUMNS - 1) // COLUMNS
-    for number in tl.range(tl.program_id(0), tl.cdiv(count, ROWS) * across, tl.num_programs(0), flatten=True):
+    for number in tl.range(
+        tl.program_id(0), tl.cdiv(count, ROWS) * across, tl.num_programs(0), flatten=True
+    ):
         row, column = number // across * ROWS, number % across * COLUMNS
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
         for k in range(0, K, DEPTH):
@@ -147,7 +175,11 @@ def _relu_backward(
         gradient = tl.where(y.load([row, column]) > 0, total, 0.0).to(dz.dtype)
         dz.store([row, column], gradient)
         columns = column + tl.arange(0, COLUMNS)
-        tl.store(partial + number // across * N + columns, tl.sum(gradient.to(tl.float32), 0), mask=columns < N)
+        tl.store(
+            partial + number // across * N + columns,
+            tl.sum(gradient.to(tl.float32), 0),
+            mask=columns < N,
+        )
 
 
 class ReluNetwork(torch.autograd.Function):
@@ -213,7 +245,9 @@ def _gate_backward(
         both = rows[:, None].to(tl.int64) * (2 * F) + columns[None, :]
         gradient = tl.load(d_inner + place, mask=inside, other=0.0).to(tl.float32)
         b = tl.load(joined + both + F, mask=inside, other=0.0).to(tl.float32)
-        value, slope = _activation(tl.load(joined + both, mask=inside, other=0.0).to(tl.float32), SILU)
+        value, slope = _activation(
+            tl.load(joined + both, mask=inside, other=0.0).to(tl.float32), SILU
+        )
         d_a, d_b = gradient * b * slope, gradient * value
         tl.store(d_joined + both, d_a.to(d_joined.dtype.element_ty), mask=inside)
         tl.store(d_joined + both + F, d_b.to(d_joined.dtype.element_ty), mask=inside)
@@ -235,7 +269,9 @@ class GatedNetwork(torch.autograd.Function):
         flat, weight = x.flatten(0, -2), torch.cat([w_1, w_gate])
         joined = F.linear(flat, weight, torch.cat([b_1, b_gate]))
         inner = joined.new_empty(joined.size(0), w_1.size(0))
-        _gate[(-(-inner.numel() // GATED),)](joined, inner, inner.numel(), F=w_1.size(0), SILU=silu, BLOCK=GATED)
+        _gate[(-(-inner.numel() // GATED),)](
+            joined, inner, inner.numel(), F=w_1.size(0), SILU=silu, BLOCK=GATED
+        )
         ctx.save_for_backward(flat, weight, w_2, joined, inner)
         ctx.silu = silu
         return F.linear(inner, w_2, b_2).view(*x.shape[:-1], -1)
@@ -249,7 +285,16 @@ class GatedNetwork(torch.autograd.Function):
         programs = min(PROGRAMS // 2, -(-count // rows))
         partial = torch.empty(1, programs, 2 * size, device=dy.device, dtype=torch.float32)
         _gate_backward[(programs, -(-size // width))](
-            dy @ w_2, joined, d_joined, partial, count, F=size, SILU=ctx.silu, WIDTH=width, ROWS=rows, num_warps=2
+            dy @ w_2,
+            joined,
+            d_joined,
+            partial,
+            count,
+            F=size,
+            SILU=ctx.silu,
+            WIDTH=width,
+            ROWS=rows,
+            num_warps=2,
         )
         d_weight, d_gate = (d_joined.t() @ x).split(size)
         d_b_1, d_b_gate = sum_rows(partial, dy.dtype)[0].split(size)
@@ -277,7 +322,10 @@ def _stacked(weights: Sequence[Tensor]) -> Tensor:
     for before, after in itertools.pairwise(weights):
         whole = before.is_contiguous() and after.is_contiguous()
         same = before.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
-        if not (whole and same) or before.storage_offset() + before.numel() != after.storage_offset():
+        if (
+            not (whole and same)
+            or before.storage_offset() + before.numel() != after.storage_offset()
+        ):
             return torch.cat(list(weights))
     return first.as_strided((rows, first.size(1)), (first.size(1), 1))
 
@@ -288,10 +336,17 @@ def lying_alike(*tensors: Tensor) -> tuple[Tensor, ...]:
     empty = []
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        sharing = [each for each in tensors if each.untyped_storage().data_ptr() == storage.data_ptr()]
+        sharing = [
+            each for each in tensors if each.untyped_storage().data_ptr() == storage.data_ptr()
+        ]
         apart = len({each.storage_offset() for each in sharing}) == len(sharing)
-        if apart and sum(each.numel() for each in sharing) * tensor.element_size() == storage.nbytes():
-            base = memory.setdefault(storage.data_ptr(), tensor.new_empty(storage.nbytes() // tensor.element_size()))
+        if (
+            apart
+            and sum(each.numel() for each in sharing) * tensor.element_size() == storage.nbytes()
+        ):
+            base = memory.setdefault(
+                storage.data_ptr(), tensor.new_empty(storage.nbytes() // tensor.element_size())
+            )
             empty.append(base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()))
         else:
             empty.append(torch.empty_like(tensor))

@@ -15,7 +15,8 @@ from torch import Tensor
 from transduce.kernels.products import sum_rows
 
 ROWS, WARPS = 2, 2  # rows of one program at a time, and warps that share them
-PROGRAMS = 1056  # of the backward pass; each sums the gradients of weight and bias over its share of rows
+# Of the backward pass; each sums the gradients of weight and bias over its share of rows.
+PROGRAMS = 1056
 
 
 @triton.jit
@@ -103,7 +104,9 @@ def _add_norm_backward(
             d_sums += tl.load(d_other + places, mask=inside, other=0.0).to(tl.float32)
         tl.store(dx + places, d_sums.to(dx.dtype.element_ty), mask=inside)
         if P_DROP > 0:
-            d_added = tl.where(kept(tl.load(seed), places, P_DROP), d_sums * (1 / (1 - P_DROP)), 0.0)
+            d_added = tl.where(
+                kept(tl.load(seed), places, P_DROP), d_sums * (1 / (1 - P_DROP)), 0.0
+            )
             tl.store(d_output + places, d_added.to(d_output.dtype.element_ty), mask=inside)
     share = partial + tl.program_id(0) * D + columns
     tl.store(share, tl.sum(d_gain, 0), mask=columns < D)
@@ -155,7 +158,9 @@ class AddNorm(torch.autograd.Function):
         dx = torch.empty_like(total)
         d_output = torch.empty_like(total) if ctx.p_drop > 0 else dx
         programs = min(PROGRAMS, -(-count // ROWS))
-        partial = torch.empty(1 if ctx.rms else 2, programs, D, device=dx.device, dtype=torch.float32)
+        partial = torch.empty(
+            1 if ctx.rms else 2, programs, D, device=dx.device, dtype=torch.float32
+        )
         _add_norm_backward[(programs,)](
             dy, dy if other is None else other, total, weight, seed, *statistics, dx, d_output, partial, count,
             OTHER="" if other is None else "y" if ctx.post else "total", RMS=ctx.rms, P_DROP=ctx.p_drop,
@@ -165,7 +170,9 @@ class AddNorm(torch.autograd.Function):
         return dx, d_output if ctx.adds else None, d_weight, *(d_bias or [None]), *[None] * 5
 
 
-def add_norm(x: Tensor, output: Tensor | None, norm: Any, p_drop: float, *, post: bool) -> tuple[Tensor, Tensor]:
+def add_norm(
+    x: Tensor, output: Tensor | None, norm: Any, p_drop: float, *, post: bool
+) -> tuple[Tensor, Tensor]:
     """Launch `AddNorm` with the weights of an nn.LayerNorm or nn.RMSNorm, and a new seed."""
     eps = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
     bias = getattr(norm, "bias", None)

@@ -17,7 +17,9 @@ PADDING: tl.constexpr = tl.constexpr(PADDING_SEGMENT)
 
 
 @triton.jit
-def _allowed(q_segment, q_position, k_segment, k_position, CAUSAL: tl.constexpr, REACH: tl.constexpr):
+def _allowed(
+    q_segment, q_position, k_segment, k_position, CAUSAL: tl.constexpr, REACH: tl.constexpr
+):
     """Which of the queries (n,) may attend to which of the keys (m,)."""
     allowed = q_segment[:, None] == k_segment[None, :]
     if CAUSAL:
@@ -58,7 +60,13 @@ def _places(segments, positions, batch, rows, limit, length):
 def _meeting(q_tiles, k_tiles, place):
     """The sentences of a tile: their interval of queries and of keys, and which part of them it is."""
     q_here, k_here = q_tiles + place * 3, k_tiles + place * 3
-    return tl.load(q_here), tl.load(q_here + 1), tl.load(k_here), tl.load(k_here + 1), tl.load(q_here + 2)
+    return (
+        tl.load(q_here),
+        tl.load(q_here + 1),
+        tl.load(k_here),
+        tl.load(k_here + 1),
+        tl.load(q_here + 2),
+    )
 
 
 @triton.jit
@@ -90,7 +98,9 @@ def attend(
     first, count = _shares(counts, batch, H, PARTS)
     for number in tl.range(tl.program_id(0), count, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, _ = _meeting(q_tiles, k_tiles, batch * P + first + number // H * PARTS)
+        q_low, q_high, k_low, k_high, _ = _meeting(
+            q_tiles, k_tiles, batch * P + first + number // H * PARTS
+        )
         rows, columns = q_low + tl.arange(0, TILE), k_low + tl.arange(0, TILE)
         queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
         keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
@@ -100,7 +110,8 @@ def attend(
         allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
         scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
         scores = tl.where(allowed, scores, -1e30)
-        highest = tl.maximum(tl.max(scores, 1), -1e29)  # where nothing is allowed, nothing has a weight
+        # Where nothing is allowed, nothing has a weight.
+        highest = tl.maximum(tl.max(scores, 1), -1e29)
         weights = tl.exp2(scores - highest[:, None])
         total = tl.sum(weights, 1)
         sums = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
@@ -109,7 +120,21 @@ def attend(
 
 @triton.jit
 def _finish(
-    o, lse, batch, head, rows, limit, Q, o_b, o_h, o_t, highest, total, sums, H: tl.constexpr, DV: tl.constexpr
+    o,
+    lse,
+    batch,
+    head,
+    rows,
+    limit,
+    Q,
+    o_b,
+    o_h,
+    o_t,
+    highest,
+    total,
+    sums,
+    H: tl.constexpr,
+    DV: tl.constexpr,
 ):
     """Padding may have nothing to attend to: its output is zero, and an infinite lse makes its gradients zero."""
     alone = total == 0.0
@@ -154,7 +179,9 @@ def attend_long(
             weights = tl.where(allowed, tl.exp2(scores - new_highest[:, None]), 0.0)
             rescale = tl.exp2(highest - new_highest)
             total = total * rescale + tl.sum(weights, 1)
-            sums = sums * rescale[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+            sums = sums * rescale[:, None] + tl.dot(
+                weights.to(values.dtype), values, input_precision="ieee"
+            )
             highest = new_highest
         _finish(o, lse, batch, head, rows, q_high, Q, o_b, o_h, o_t, highest, total, sums, H, DV)
 
@@ -183,7 +210,9 @@ def attend_backward(
     first, count = _shares(counts, batch, H, PARTS)
     for number in tl.range(tl.program_id(0), count, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, _ = _meeting(q_tiles, k_tiles, batch * P + first + number // H * PARTS)
+        q_low, q_high, k_low, k_high, _ = _meeting(
+            q_tiles, k_tiles, batch * P + first + number // H * PARTS
+        )
         rows, columns = q_low + tl.arange(0, TILE), k_low + tl.arange(0, TILE)
         queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
         d_output = _tile(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
@@ -194,7 +223,9 @@ def attend_backward(
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
         allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-        weights, d_scores = _gradients(queries, keys, values, output, d_output, row_lse, allowed, SCALE)
+        weights, d_scores = _gradients(
+            queries, keys, values, output, d_output, row_lse, allowed, SCALE
+        )
         d_values = tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
         _put(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
         d_queries = tl.dot(d_scores, keys, input_precision="ieee")
@@ -235,7 +266,9 @@ def attend_backward_q(
             values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            _, d_scores = _gradients(queries, keys, values, output, d_output, row_lse, allowed, SCALE)
+            _, d_scores = _gradients(
+                queries, keys, values, output, d_output, row_lse, allowed, SCALE
+            )
             d_queries += tl.dot(d_scores, keys, input_precision="ieee")
         _put(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
 
@@ -273,8 +306,12 @@ def attend_backward_kv(
             row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
             q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            weights, d_scores = _gradients(queries, keys, values, output, d_output, row_lse, allowed, SCALE)
+            weights, d_scores = _gradients(
+                queries, keys, values, output, d_output, row_lse, allowed, SCALE
+            )
             d_keys += tl.dot(tl.trans(d_scores), queries, input_precision="ieee")
-            d_values += tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
+            d_values += tl.dot(
+                tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee"
+            )
         _put(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
         _put(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)

@@ -31,8 +31,10 @@ def _sayable(ids, V: tl.constexpr, FORBID_UNK: tl.constexpr):
 def _key(values, ids):
     """One integer that orders by value, then by smaller id: no two tie."""
     bits = (values + 0.0).to(tl.int32, bitcast=True)  # the sum is no -0.0
-    ascending = bits ^ ((bits >> 31) & LARGE)  # read as integers, negative floats go down: turn them round
-    return (ascending.to(tl.int64) << 32) | (ids ^ LARGE).to(tl.int64)  # the smaller id is the larger number
+    # Read as integers, negative floats go down: turn them round.
+    ascending = bits ^ ((bits >> 31) & LARGE)
+    # The smaller id is the larger number.
+    return (ascending.to(tl.int64) << 32) | (ids ^ LARGE).to(tl.int64)
 
 
 @triton.jit
@@ -42,13 +44,22 @@ def _value(keys):
 
 
 @triton.jit
-def _scan(logits, maxima, sums, V: tl.constexpr, FORBID_UNK: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
+def _scan(
+    logits,
+    maxima,
+    sums,
+    V: tl.constexpr,
+    FORBID_UNK: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
     """Of BLOCKS blocks of tokens of one row: each one's largest sayable logit, and the sum relative to it."""
     part, row = tl.program_id(0), tl.program_id(1)
     blocks = part * BLOCKS + tl.arange(0, BLOCKS)
     ids = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     here = logits + row.to(tl.int64) * V + ids
-    if (part == 0) | (part == tl.num_programs(0) - 1):  # where tokens stand that are special, and the last ones
+    # Where tokens stand that are special, and the last ones.
+    if (part == 0) | (part == tl.num_programs(0) - 1):
         # Masked by V, not by what counts: a number of tokens that is a multiple of 8 is read 16 bytes at a time.
         values = tl.load(here, mask=ids < V, other=NEVER).to(tl.float32)
         values = tl.where(_sayable(ids, V, FORBID_UNK), values, NEVER)
@@ -78,7 +89,9 @@ def _pick(
     end = tl.load(mine).to(tl.float32)
     unk = tl.load(mine + 1).to(tl.float32) if FORBID_UNK else NEVER
     top = tl.maximum(tl.max(best_of, 0), tl.maximum(end, unk))
-    log_total = tl.log(tl.sum(summed * tl.exp(best_of - top), 0) + tl.exp(end - top) + tl.exp(unk - top))
+    log_total = tl.log(
+        tl.sum(summed * tl.exp(best_of - top), 0) + tl.exp(end - top) + tl.exp(unk - top)
+    )
 
     keys = tl.where(block < count, _key(best_of, block), LOWEST)
     picked = tl.full((C,), LOWEST, tl.int64)
@@ -102,7 +115,9 @@ def _pick(
     exists = picked > LOWEST
     token = tl.where(exists, (picked & LARGE) ^ LARGE, V - 1)
     tl.store(ids + row * C + slot, token.to(tl.int32))
-    tl.store(values + row * C + slot, tl.where(exists, _number(_value(picked) - top - log_total), NEVER))
+    tl.store(
+        values + row * C + slot, tl.where(exists, _number(_value(picked) - top - log_total), NEVER)
+    )
     tl.store(ends + row, _number(end - top - log_total))
     wanted = tl.maximum(tl.load(prefix + (row // K) * W + tl.load(length + row // K)), 0)
     tl.store(forced + row, _number(tl.load(mine + wanted).to(tl.float32) - top - log_total))

@@ -30,7 +30,8 @@ class TiledMask(NamedTuple):
     """A `Mask` as the kernels read it: places of queries and keys, and which meet in which tile."""
 
     places: tuple[Tensor, Tensor, Tensor, Tensor]  # segments and positions of queries, then of keys
-    tiles: tuple[Tensor, Tensor, Tensor]  # intervals of queries and of keys (B, tiles, 3), counts (B, 3)
+    # Intervals of queries and of keys (B, tiles, 3), counts (B, 3).
+    tiles: tuple[Tensor, Tensor, Tensor]
     causal: bool
     reach: int  # how far to either side, -1 for any distance
 
@@ -42,12 +43,16 @@ def tiled_mask(mask: Mask) -> TiledMask:
     """Tile a mask between two sides whose segments ascend along each row; if causal, they are one."""
     if mask not in _TILED:
         queries, keys = mask.queries, mask.keys
-        q, k = ((side.segments.contiguous(), side.positions.contiguous()) for side in (queries, keys))
+        q, k = (
+            (side.segments.contiguous(), side.positions.contiguous()) for side in (queries, keys)
+        )
         ours, theirs = Tiles(*queries.prepared or [None] * 2), Tiles(*keys.prepared or [None] * 2)
         if ours.counts is None or theirs.counts is None:
             ours, theirs = tile(q[0], k[0])
         tiles = (ours.intervals, theirs.intervals, ours.counts)
-        _TILED[mask] = TiledMask((*q, *k), tiles, mask.causal, -1 if mask.r is None else mask.r // 2)
+        _TILED[mask] = TiledMask(
+            (*q, *k), tiles, mask.causal, -1 if mask.r is None else mask.r // 2
+        )
     return _TILED[mask]
 
 
@@ -95,13 +100,22 @@ class VarlenAttention(torch.autograd.Function):
 
 
 def _launch(
-    kernel: Any, parts: int, mask: TiledMask, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Tensor
+    kernel: Any,
+    parts: int,
+    mask: TiledMask,
+    lse: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *others: Tensor,
 ) -> None:
     """Run a kernel: some programs for each row, which share its tiles and heads."""
     (B, H, Q, DK), K, DV = q.shape, k.size(2), v.size(3)
     P = mask.tiles[0].size(1)
     if max(tensor.size(2) * tensor.stride(2) for tensor in (q, k, v, *others)) > MOST:
-        raise InputError(f"a row has {max(Q, K):,} tokens, too many for the varlen kernel; use smaller micro-batches")
+        raise InputError(
+            f"a row has {max(Q, K):,} tokens, too many for the varlen kernel; use smaller micro-batches"
+        )
     strides = [stride for tensor in (q, k, v, *others) for stride in tensor.stride()[:3]]
     half, together = q.element_size() == 2, parts if kernel in (attend, attend_backward) else 1
     kernel[(min(PROGRAMS, P * H), B)](

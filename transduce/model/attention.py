@@ -24,7 +24,9 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tenso
     return scores.softmax(dim=-1)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_drop: float = 0.0) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_drop: float = 0.0
+) -> Tensor:
     """Equation 1:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v).
 
     Torch computes it without writing all weights; `written_out_attention` is its oracle.
@@ -32,7 +34,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_dro
     return F.scaled_dot_product_attention(q, k, v, mask, p_drop)
 
 
-def written_out_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_drop: float = 0.0) -> Tensor:
+def written_out_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, p_drop: float = 0.0
+) -> Tensor:
     """Equation 1 as the paper writes it, with every weight in memory; shapes as in `attention`."""
     return F.dropout(attention_weights(q, k, mask), p_drop) @ v
 

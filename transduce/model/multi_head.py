@@ -63,7 +63,9 @@ class MultiHeadAttention(nn.Module):
         function = written_out_attention if self.kernel == "written-out" else attention
         return function(q, k, v, mask.allowed, self.p_drop if self.training else 0.0)
 
-    def weights(self, queries_from: Tensor, keys_from: Tensor, mask: Mask, rotation: Rotation | None = None) -> Tensor:
+    def weights(
+        self, queries_from: Tensor, keys_from: Tensor, mask: Mask, rotation: Rotation | None = None
+    ) -> Tensor:
         """Compute where each head looks, the attention map:  -> (B, h, Q, K)."""
         q, k, _ = self.queries_keys_values(queries_from, keys_from, rotation)
         return attention_weights(q, k, mask.allowed)

@@ -42,6 +42,9 @@ class State:
 
     def select(self, rows: Tensor) -> State:
         """Take these rows (n,) of the batch; a row may come several times or not at all."""
-        layers = (LayerCache(layer.target.select(rows), layer.memory.select(rows)) for layer in self.layers)
+        layers = (
+            LayerCache(layer.target.select(rows), layer.memory.select(rows))
+            for layer in self.layers
+        )
         target = None if self.target is None else self.target.select(rows)
         return State(self.memory[rows], self.source.select(rows), tuple(layers), target)

@@ -25,7 +25,8 @@ class Tokens:
     ids: Tensor
     positions: Tensor
     segments: Tensor
-    prepared: tuple[Tensor, ...] = ()  # what a kernel made of them ahead of time; nothing here reads it
+    # What a kernel made of them ahead of time; nothing here reads it.
+    prepared: tuple[Tensor, ...] = ()
 
     @staticmethod
     def padded(sentences: Sequence[Sequence[int]], pad: int) -> Tokens:
@@ -35,7 +36,9 @@ class Tokens:
         return _stack([_row([sentence], width, pad) for sentence in sentences])
 
     @staticmethod
-    def packed(rows: Sequence[Sequence[Sequence[int]]], pad: int, width: int | None = None) -> Tokens:
+    def packed(
+        rows: Sequence[Sequence[Sequence[int]]], pad: int, width: int | None = None
+    ) -> Tokens:
         """Put several sentences in each row, padded at the end to `width` (or the longest row)."""
         for row in rows:
             refuse_empty(row)
@@ -99,10 +102,14 @@ class Tokens:
 def refuse_empty(sentences: Sequence[Sequence[int]]) -> None:
     """Check that every sequence has at least one token."""
     if not sentences or not all(map(len, sentences)):
-        raise InputError("found an empty sequence; expected at least one token (the end of the sentence)")
+        raise InputError(
+            "found an empty sequence; expected at least one token (the end of the sentence)"
+        )
 
 
-def _row(sentences: Sequence[Sequence[int]], width: int, pad: int) -> tuple[list[int], list[int], list[int]]:
+def _row(
+    sentences: Sequence[Sequence[int]], width: int, pad: int
+) -> tuple[list[int], list[int], list[int]]:
     """Lay sentences out one after the other: ids, positions and segments of one row."""
     ids: list[int] = []
     positions: list[int] = []
@@ -118,5 +125,7 @@ def _row(sentences: Sequence[Sequence[int]], width: int, pad: int) -> tuple[list
 
 
 def _stack(rows: list[tuple[list[int], list[int], list[int]]]) -> Tokens:
-    ids, positions, segments = (torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True))
+    ids, positions, segments = (
+        torch.tensor(column, dtype=torch.int32) for column in zip(*rows, strict=True)
+    )
     return Tokens(ids, positions, segments)

@@ -33,13 +33,17 @@ class Paths:
     def take(self, index: Tensor) -> Paths:
         """The hypotheses at index (B, m) of each sentence."""
         wide = index[..., None].expand(-1, -1, self.tokens.size(-1))
-        return Paths(self.tokens.gather(1, wide), self.log_probs.gather(1, wide), self.score.gather(1, index))
+        return Paths(
+            self.tokens.gather(1, wide), self.log_probs.gather(1, wide), self.score.gather(1, index)
+        )
 
     def extend(self, at: Tensor, tokens: Tensor, log_probs: Tensor, score: Tensor) -> Paths:
         """Each hypothesis with one more token (B, n) at position `at` (B,), and its new score."""
         here = torch.arange(self.tokens.size(-1), device=at.device) == at[:, None, None]
         return Paths(
-            tokens[..., None].where(here, self.tokens), log_probs[..., None].where(here, self.log_probs), score
+            tokens[..., None].where(here, self.tokens),
+            log_probs[..., None].where(here, self.log_probs),
+            score,
         )
 
 
@@ -53,9 +57,12 @@ class Beams:
     length: Tensor  # (B,) tokens of the live ones
     limit: Tensor  # (B,) the most tokens before the end
     prefix: Tensor  # (B, W) forced tokens, then -1
-    penalty: Tensor  # (B, W + 1) ((5 + length) / 6)^alpha; looked up, as pow may round differently in a larger batch
+    # (B, W + 1) ((5 + length) / 6)^alpha; looked up, as pow may round differently in a larger
+    # batch.
+    penalty: Tensor
     chance: Tensor  # (B, W, K) uniform numbers in [0, 1) for sampling
-    margin: Tensor  # (B,) by how much the closest decision so far was taken: numbers this far off change nothing
+    # (B,) by how much the closest decision so far was taken: numbers this far off change nothing.
+    margin: Tensor
 
     def alive(self) -> Tensor:
         """(B,) whether the sentence's search goes on."""
@@ -87,7 +94,9 @@ def _each(function: Callable[..., Tensor], *values: T) -> T:
     if isinstance(values[0], Tensor):
         return function(*values)  # type: ignore[return-value]
     names = [field.name for field in fields(values[0])]  # type: ignore[arg-type]
-    return type(values[0])(*(_each(function, *(getattr(value, name) for value in values)) for name in names))
+    return type(values[0])(
+        *(_each(function, *(getattr(value, name) for value in values)) for name in names)
+    )
 
 
 def begin(
@@ -113,14 +122,27 @@ def begin(
     penalties = torch.tensor([((5 + length) / 6) ** config.alpha for length in range(W + 1)])
 
     def nothing(n: int) -> Paths:
-        return Paths(torch.zeros(B, n, W, dtype=torch.long), torch.zeros(B, n, W), torch.full((B, n), NEVER))
+        return Paths(
+            torch.zeros(B, n, W, dtype=torch.long), torch.zeros(B, n, W), torch.full((B, n), NEVER)
+        )
 
     live = nothing(K)
-    live.score[:, : K if config.temperature > 0 else 1] = 0.0  # a beam opens from one empty hypothesis
+    # A beam opens from one empty hypothesis.
+    live.score[:, : K if config.temperature > 0 else 1] = 0.0
     zero = torch.zeros(B, dtype=torch.long)
     most = torch.tensor(limits, dtype=torch.long)
     margin = torch.full((B,), torch.inf)
-    beams = Beams(live, nothing(config.n_best), zero, zero, most, prefix, penalties.repeat(B, 1), chance, margin)
+    beams = Beams(
+        live,
+        nothing(config.n_best),
+        zero,
+        zero,
+        most,
+        prefix,
+        penalties.repeat(B, 1),
+        chance,
+        margin,
+    )
     return _each(lambda tensor: tensor.to(device), beams)
 
 
@@ -130,16 +152,22 @@ def draws(seeds: Sequence[int], limits: Sequence[int], W: int, config: SearchCon
     if config.temperature > 0:
         for row, (seed, limit) in enumerate(zip(seeds, limits, strict=True)):
             draw = torch.Generator().manual_seed(seed)
-            chance[row, : limit + 1] = torch.rand(limit + 1, config.width, generator=draw, dtype=torch.float64)
+            chance[row, : limit + 1] = torch.rand(
+                limit + 1, config.width, generator=draw, dtype=torch.float64
+            )
     return chance
 
 
 def check_prefix(tokens: Sequence[int], limit: int, pad: int) -> None:
     """Refuse a forced beginning that cannot be said."""
     if len(tokens) > limit:
-        raise InputError(f"a forced prefix has {len(tokens)} tokens, but the output may have {limit}; raise max_extra")
+        raise InputError(
+            f"a forced prefix has {len(tokens)} tokens, but the output may have {limit}; raise max_extra"
+        )
     if not all(EOS < token < pad for token in tokens):
-        raise InputError(f"a forced prefix holds {list(tokens)}; expected ids above {EOS}, the end, and below {pad}")
+        raise InputError(
+            f"a forced prefix holds {list(tokens)}; expected ids above {EOS}, the end, and below {pad}"
+        )
 
 
 def advance(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Beams, Tensor, Tensor]:
@@ -147,12 +175,19 @@ def advance(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Beam
     (B, K), V = beams.live.score.shape, log_probs.size(-1)
     log_probs = log_probs.float().view(B, K, V)
     sayable = forbid_repetition(log_probs, beams.live.tokens, beams.length, config)
-    count = K + 1 if config.temperature == 0 else config.top_k or V  # one more than needed, to see how close it was
+    # One more than needed, to see how close it was.
+    count = K + 1 if config.temperature == 0 else config.top_k or V
     values, ids = candidates(sayable.flatten(0, 1), count, config)
     forced = beams.prefix.gather(1, beams.length[:, None])[:, 0]
     forced_values = log_probs.gather(-1, forced.clamp(min=0)[:, None, None].expand(B, K, 1))[..., 0]
     values, ids = enforce(
-        values.view(B, K, -1), ids.view(B, K, -1), forced, forced_values, beams.length, beams.limit, config
+        values.view(B, K, -1),
+        ids.view(B, K, -1),
+        forced,
+        forced_values,
+        beams.length,
+        beams.limit,
+        config,
     )
     return settle(beams, values, ids, config, pad=V - 1)
 
@@ -176,7 +211,9 @@ def settle(
     # largest penalty, that of the longest output, leaves the most. Rounding is monotone, so this holds for floats too.
     attainable = score.amax(1) / beams.penalty.gather(1, beams.limit[:, None] + 1)[:, 0]
     over = (attainable <= ended.score[:, -1]) | (endings >= config.patience * config.width)
-    margin = torch.stack([beams.margin, margin, *(_gap(ranked, n) for n in range(1, config.n_best + 1))])
+    margin = torch.stack(
+        [beams.margin, margin, *(_gap(ranked, n) for n in range(1, config.n_best + 1))]
+    )
     margin = torch.minimum(margin.amin(0), _finite((attainable - ended.score[:, -1]).abs()))
     score = score.masked_fill(over[:, None], NEVER)
     flat = parents * ids.size(-1) + column
@@ -197,16 +234,28 @@ def _rank(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
     totals = beams.live.score[..., None] + values
     ranked, best = totals.flatten(1).sort(dim=1, descending=True, stable=True)
     best = best[:, :K]
-    among_best = torch.zeros_like(totals, dtype=torch.bool).flatten(1).scatter(1, best, True).view_as(totals)
+    among_best = (
+        torch.zeros_like(totals, dtype=torch.bool).flatten(1).scatter(1, best, True).view_as(totals)
+    )
     score, others = totals[..., 1:].flatten(1).sort(dim=1, descending=True, stable=True)
     margin = torch.minimum(_gap(ranked, K), _gap(score, K))
     others = others[:, :K]
-    return among_best[..., 0] & (totals[..., 0] > NEVER), others // C, others % C + 1, score[:, :K], margin
+    return (
+        among_best[..., 0] & (totals[..., 0] > NEVER),
+        others // C,
+        others % C + 1,
+        score[:, :K],
+        margin,
+    )
 
 
 def _gap(ranked: Tensor, n: int) -> Tensor:
     """By how much the first n of each row lead the next:  (B, m) -> (B,)."""
-    return _finite(ranked[:, n - 1] - ranked[:, n]) if n < ranked.size(1) else torch.full_like(ranked[:, 0], torch.inf)
+    return (
+        _finite(ranked[:, n - 1] - ranked[:, n])
+        if n < ranked.size(1)
+        else torch.full_like(ranked[:, 0], torch.inf)
+    )
 
 
 def _finite(difference: Tensor) -> Tensor:
@@ -220,11 +269,13 @@ def _draw(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
     mass = scaled[..., : config.top_k or None].softmax(-1, dtype=torch.float64)
     kept = mass.cumsum(-1) - mass < config.top_p
     cumulative = (mass * kept).cumsum(-1)
-    chance = beams.chance.gather(1, beams.length[:, None, None].expand(-1, 1, values.size(1)))[:, 0]  # (B, K)
+    # (B, K).
+    chance = beams.chance.gather(1, beams.length[:, None, None].expand(-1, 1, values.size(1)))[:, 0]
     drawn = torch.searchsorted(cumulative, (chance * cumulative[..., -1])[..., None], right=True)
     column = order.gather(-1, drawn.clamp(max=mass.size(-1) - 1))[..., 0]
     score = beams.live.score + values.gather(-1, column[..., None])[..., 0]
     ends = (column == 0) & (score > NEVER)
     parents = torch.arange(values.size(1), device=values.device).expand_as(column)
-    margin = torch.zeros_like(beams.margin)  # a number drawn between two tokens of the tail always lies close
+    # A number drawn between two tokens of the tail always lies close.
+    margin = torch.zeros_like(beams.margin)
     return ends, parents, column, score.masked_fill(ends, NEVER), margin

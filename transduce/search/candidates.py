@@ -31,7 +31,8 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
         if rest.size(1):
             maxima = torch.cat([maxima, rest.amax(1, keepdim=True)], dim=1)
         blocks = _largest(maxima, ids, count)
-        ids = (blocks[..., None] * BLOCK + torch.arange(BLOCK, device=ids.device)).flatten(1)  # (R, count * BLOCK)
+        # (R, count * BLOCK).
+        ids = (blocks[..., None] * BLOCK + torch.arange(BLOCK, device=ids.device)).flatten(1)
     values = log_probs.gather(1, ids.clamp(max=V - 1)).masked_fill(ids >= V, NEVER)
     chosen = _largest(values, ids, count).clamp(max=V - 1)
     return log_probs.gather(1, chosen), chosen
@@ -40,7 +41,8 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _largest(values: Tensor, ids: Tensor, count: int) -> Tensor:
     """The ids (R, count) of the largest values (R, n). One integer orders by value, then by smaller id: no two tie."""
     bits = (values + 0.0).view(torch.int32)  # the sum is no -0.0
-    ascending = bits ^ ((bits >> 31) & _LARGE)  # read as integers, negative floats go down: turn them round
+    # Read as integers, negative floats go down: turn them round.
+    ascending = bits ^ ((bits >> 31) & _LARGE)
     keys = (ascending.long() << 32) | (_LARGE - ids)
     return _LARGE - (keys.topk(count, dim=-1).values & _LARGE)
 
@@ -55,7 +57,9 @@ def candidates(log_probs: Tensor, count: int, config: SearchConfig) -> tuple[Ten
     dropped = (ids == EOS) | (ids == V - 1) | ((ids == UNK) & config.forbid_unk)
     values, order = values.masked_fill(dropped, NEVER).sort(dim=1, descending=True, stable=True)
     values, ids = values[:, :count], ids.gather(1, order)[:, :count]
-    return torch.cat([log_probs[:, :1], values], dim=1), torch.cat([torch.full_like(ids[:, :1], EOS), ids], dim=1)
+    return torch.cat([log_probs[:, :1], values], dim=1), torch.cat(
+        [torch.full_like(ids[:, :1], EOS), ids], dim=1
+    )
 
 
 def enforce(
@@ -82,17 +86,25 @@ def enforce(
     return only.where(is_forced, values), forced[:, None, None].where(is_forced & second, ids)
 
 
-def forbid_repetition(log_probs: Tensor, tokens: Tensor, length: Tensor, config: SearchConfig) -> Tensor:
+def forbid_repetition(
+    log_probs: Tensor, tokens: Tensor, length: Tensor, config: SearchConfig
+) -> Tensor:
     """Take out the tokens that would repeat:  (B, K, V), hypotheses (B, K, W) of length (B,) -> (B, K, V)."""
     if not (config.no_repeat_ngram or config.max_repeats):
         return log_probs
-    newest_first = (length[:, None, None] - 1 - torch.arange(tokens.size(-1), device=tokens.device)).clamp(min=0)
+    newest_first = (
+        length[:, None, None] - 1 - torch.arange(tokens.size(-1), device=tokens.device)
+    ).clamp(min=0)
     recent = tokens.gather(-1, newest_first.expand_as(tokens))
     nothing = log_probs.size(-1) - 1  # padding, which is never said anyway
     if config.no_repeat_ngram:
-        log_probs = log_probs.scatter(-1, _repeated_ngrams(recent, length, config.no_repeat_ngram, nothing), NEVER)
+        log_probs = log_probs.scatter(
+            -1, _repeated_ngrams(recent, length, config.no_repeat_ngram, nothing), NEVER
+        )
     if config.max_repeats:
-        log_probs = log_probs.scatter(-1, _loops(recent, length, config.max_repeats, nothing), NEVER)
+        log_probs = log_probs.scatter(
+            -1, _loops(recent, length, config.max_repeats, nothing), NEVER
+        )
     return log_probs
 
 
@@ -101,7 +113,9 @@ def _repeated_ngrams(recent: Tensor, length: Tensor, n: int, nothing: int) -> Te
     if n > recent.size(-1):
         return recent[..., :0]
     ngrams = recent.unfold(-1, n, 1)  # (B, K, W - n + 1, n), each newest first
-    ends_inside = torch.arange(n, recent.size(-1) + 1, device=recent.device) <= length[:, None, None]
+    ends_inside = (
+        torch.arange(n, recent.size(-1) + 1, device=recent.device) <= length[:, None, None]
+    )
     again = (ngrams[..., 1:] == recent[..., None, : n - 1]).all(-1) & ends_inside
     return ngrams[..., 0].where(again, nothing)
 

@@ -33,7 +33,8 @@ class State(Protocol):
 
 
 S = TypeVar("S", bound=State)
-Step = Callable[[Tensor, S], tuple[Tensor, S]]  # tokens (R,), state -> log-probabilities (R, V), state
+# Tokens (R,), state -> log-probabilities (R, V), state.
+Step = Callable[[Tensor, S], tuple[Tensor, S]]
 
 
 def search(
@@ -52,7 +53,9 @@ def search(
     `limits` are tokens before the end (`config.limit`); `prefixes` and `seeds`, where given, have one entry for each.
     """
     if not any(map(len, prefixes)) and _is_greedy(config):
-        return _greedy(step, state, limits, pad, config, torch.full((len(limits),), pad, device=device))
+        return _greedy(
+            step, state, limits, pad, config, torch.full((len(limits),), pad, device=device)
+        )
     found: list[list[Hypothesis]] = [[] for _ in limits]
     beams = begin(limits, pad, config, prefixes=prefixes, seeds=seeds, device=device)
     sentences = torch.arange(len(limits), device=device)  # those still searched
@@ -63,10 +66,14 @@ def search(
         beams, rows, tokens = advance(beams, log_probs, config)
         alive = beams.alive()
         if not alive.all():  # finished sentences leave the batch
-            for sentence, hypotheses in zip(sentences[~alive].tolist(), results(beams, ~alive), strict=True):
+            for sentence, hypotheses in zip(
+                sentences[~alive].tolist(), results(beams, ~alive), strict=True
+            ):
                 found[sentence] = hypotheses
             beams, sentences = beams.select(alive), sentences[alive]
-            rows, tokens = (values.view(-1, config.width)[alive].flatten() for values in (rows, tokens))
+            rows, tokens = (
+                values.view(-1, config.width)[alive].flatten() for values in (rows, tokens)
+            )
         if len(sentences):
             state = state.select(rows)
     return found
@@ -89,10 +96,13 @@ def _greedy(
     while sentences:
         log_probs, state = step(tokens, state)
         ends = log_probs[:, EOS].tolist()
-        best = best_tokens(log_probs.float(), min(5, log_probs.size(1)))  # three of them may be forbidden
+        # Three of them may be forbidden.
+        best = best_tokens(log_probs.float(), min(5, log_probs.size(1)))
         for i, end, *row in zip(sentences, ends, *(each.tolist() for each in best), strict=True):
             forbidden = {*never_said, EOS} if len(paths[i]) < config.min_length else never_said
-            ranked = [(value, token) for value, token in zip(*row, strict=True) if token not in forbidden]
+            ranked = [
+                (value, token) for value, token in zip(*row, strict=True) if token not in forbidden
+            ]
             if len(paths[i]) == limits[i] or not ranked or ranked[0][0] == NEVER:
                 ranked = [(end, EOS)]
             if len(ranked) > 1 and ranked[1][0] > NEVER:
@@ -109,15 +119,24 @@ def _greedy(
         total = functools.reduce(operator.add, map(np.float32, each))  # rounded as tensors are
         score = float(total / np.float32(((5 + len(path)) / 6) ** config.alpha))
         _check(score)
-        found.append([Hypothesis(path[:-1], score, functools.reduce(operator.add, each), each, margin)])
+        found.append(
+            [Hypothesis(path[:-1], score, functools.reduce(operator.add, each), each, margin)]
+        )
     return found
 
 
-def results(beams: Beams, sentences: Tensor | slice = slice(None), token_scores: bool = True) -> list[list[Hypothesis]]:
+def results(
+    beams: Beams, sentences: Tensor | slice = slice(None), token_scores: bool = True
+) -> list[list[Hypothesis]]:
     """What the finished searches of these sentences have found, best first; without scores of tokens in less time."""
     ended, n = beams.ended, beams.ended.score.size(1)
     margin = beams.margin[:, None].expand_as(ended.score)
-    found = (ended.tokens, ended.log_probs, ended.score, margin)  # (hypotheses, W) twice, (hypotheses,) twice
+    found = (
+        ended.tokens,
+        ended.log_probs,
+        ended.score,
+        margin,
+    )  # (hypotheses, W) twice, (hypotheses,) twice
     copies = [each[sentences].flatten(0, 1).to("cpu", non_blocking=True) for each in found]
     if beams.margin.is_cuda:
         torch.cuda.current_stream(beams.margin.device).synchronize()  # once for all of them
@@ -130,7 +149,9 @@ def results(beams: Beams, sentences: Tensor | slice = slice(None), token_scores:
     _check(scores[::n])
     hypotheses = [
         Hypothesis(path[:length], score, total, said[: length + 1], margin)
-        for path, length, score, total, said, margin in zip(*(row.tolist() for row in rows), strict=True)
+        for path, length, score, total, said, margin in zip(
+            *(row.tolist() for row in rows), strict=True
+        )
     ]
     counts = (scores.reshape(-1, n) > NEVER).sum(1).tolist()
     return [hypotheses[i * n : i * n + count] for i, count in enumerate(counts)]
@@ -169,7 +190,9 @@ def ensemble(steps: Sequence[Step[Any]]) -> Step[Ensemble]:
         moved = [step(tokens, one) for step, one in zip(steps, state.states, strict=True)]
         log_probs = moved[0][0]
         if len(moved) > 1:
-            log_probs = torch.stack([each.double().exp() for each, _ in moved]).mean(0).log().float()
+            log_probs = (
+                torch.stack([each.double().exp() for each, _ in moved]).mean(0).log().float()
+            )
         return log_probs, Ensemble(tuple(one for _, one in moved))
 
     return step

@@ -59,7 +59,8 @@ def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:
 
 
 def _empty(_: Texts, __: Texts, hypotheses: Texts) -> str | None:
-    share = _share(not text.strip() and not _is_loop(text) for text in hypotheses)  # blanks may be said again and again
+    # Blanks may be said again and again.
+    share = _share(not text.strip() and not _is_loop(text) for text in hypotheses)
     if share < MANY:
         return None
     return (
@@ -69,7 +70,9 @@ def _empty(_: Texts, __: Texts, hypotheses: Texts) -> str | None:
 
 
 def _unknown(_: Texts, __: Texts, hypotheses: Texts) -> str | None:
-    share = _share(any(sign in word for sign in UNKNOWN) for text in hypotheses for word in text.split())
+    share = _share(
+        any(sign in word for sign in UNKNOWN) for text in hypotheses for word in text.split()
+    )
     if share < MANY:
         return None
     return (
@@ -92,7 +95,9 @@ def _copies(sources: Texts, references: Texts, hypotheses: Texts) -> str | None:
 
 
 def _one_for_all(_: Texts, references: Texts, hypotheses: Texts) -> str | None:
-    share, expected = (max(Counter(texts).values()) / len(texts) for texts in (hypotheses, references))
+    share, expected = (
+        max(Counter(texts).values()) / len(texts) for texts in (hypotheses, references)
+    )
     if len(hypotheses) == 1 or share < MANY or expected >= MANY:
         return None
     return (
@@ -102,7 +107,9 @@ def _one_for_all(_: Texts, references: Texts, hypotheses: Texts) -> str | None:
 
 
 def _loops(_: Texts, __: Texts, hypotheses: Texts) -> str | None:
-    share = _share(_is_loop(text.split() if " " in text.strip() else list(text)) for text in hypotheses)
+    share = _share(
+        _is_loop(text.split() if " " in text.strip() else list(text)) for text in hypotheses
+    )
     if share < MANY:
         return None
     return (

@@ -20,7 +20,7 @@ from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.engines.torch import refuse_other_protocol
 from transduce.errors import ConfigError, HookError, TransduceError, lacks_memory
 from transduce.model import Transformer
-from transduce.training.optimiser import build_optimisers
+from transduce.training.optimizer import build_optimisers
 from transduce.training.schedule import learning_rate
 
 T = TypeVar("T")
@@ -30,7 +30,8 @@ Record = dict[str, Any]
 BuildModel = Callable[[ModelConfig], nn.Module]
 BuildOptimizers = Callable[[NamedParameters, TrainingConfig], Optimizer | Sequence[Optimizer]]
 Schedule = Callable[[int], float]  # step 1, 2, 3, ... -> learning rate
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, T, V), labels (B, T) -> the sum over target tokens
+# Logits (B, T, V), labels (B, T) -> the sum over target tokens.
+Loss = Callable[[Tensor, Tensor], Tensor]
 Callback = Callable[[Record], object]  # each record of metrics.jsonl; True ends the run
 
 
@@ -54,7 +55,9 @@ class Hooks:
     @property
     def names(self) -> dict[str, str]:
         """What was handed in, by name, for all that decides how a run goes on."""
-        given = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "callbacks"}
+        given = {
+            item.name: getattr(self, item.name) for item in fields(self) if item.name != "callbacks"
+        }
         return {name: name_of(hook) for name, hook in given.items() if hook is not None}
 
     def build_model(self, config: ModelConfig) -> nn.Module:
@@ -75,7 +78,9 @@ class Hooks:
                 )
         return model
 
-    def build_optimizers(self, parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig) -> list[Any]:
+    def build_optimizers(
+        self, parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig
+    ) -> list[Any]:
         """Make the optimizers, and check that their state can be saved."""
         if self.optimizers is None:
             return build_optimisers(parameters, training)
@@ -84,7 +89,11 @@ class Hooks:
         optimizers = list(made) if isinstance(made, Sequence) else [made]
         for optimizer in optimizers:
             if not isinstance(optimizer, Optimizer):
-                lacks = [name for name in ("step", "state_dict", "load_state_dict") if not hasattr(optimizer, name)]
+                lacks = [
+                    name
+                    for name in ("step", "state_dict", "load_state_dict")
+                    if not hasattr(optimizer, name)
+                ]
                 raise ConfigError(
                     f"optimizers gave a {type(optimizer).__name__}{f', which has no {lacks[0]}' if lacks else ''}; "
                     "expected torch.optim.Optimizer, or a list of them: its state is saved with the run"
@@ -123,7 +132,9 @@ def called(kind: str, hook: Callable[..., T], *arguments: Any) -> T:
         if lacks_memory(error):
             raise
         reason = str(error).partition("\n")[0]
-        raise HookError(f"{kind} {name_of(hook)} raised {type(error).__name__}: {reason}") from error
+        raise HookError(
+            f"{kind} {name_of(hook)} raised {type(error).__name__}: {reason}"
+        ) from error
 
 
 def name_of(hook: Any) -> str:
@@ -135,7 +146,11 @@ def name_of(hook: Any) -> str:
 def own_loss(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """The sum that a loss of one's own gives, checked."""
     total = called("loss", loss, logits, labels)
-    if not isinstance(total, Tensor) or total.numel() != 1 or not (total.requires_grad or not torch.is_grad_enabled()):
+    if (
+        not isinstance(total, Tensor)
+        or total.numel() != 1
+        or not (total.requires_grad or not torch.is_grad_enabled())
+    ):
         shape = tuple(total.shape) if isinstance(total, Tensor) else total
         raise ConfigError(
             f"loss {name_of(loss)} gave {type(total).__name__} {shape}; expected one number as a tensor that gradients "

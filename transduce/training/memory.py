@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transduce.config import Recipe
 from transduce.describe import training_memory
 from transduce.errors import ConfigError
-from transduce.training.parallel import World, layers_of
+from transduce.training.distributed import World, layers_of
 
 
 def fitting_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
@@ -34,9 +34,14 @@ def _estimate(recipe: Recipe, world: World) -> int:
     """Micro-batches whose memory, by estimate, the device has free. On a CPU, where that varies, it has all of it."""
     cuda, parts = world.device.type == "cuda", 1
     free = torch.cuda.mem_get_info()[0] if cuda else _machine_memory()
-    tokens, shards = recipe.training.tokens_per_step, world.size if recipe.training.sharding == "fsdp" else 1
+    tokens, shards = (
+        recipe.training.tokens_per_step,
+        world.size if recipe.training.sharding == "fsdp" else 1,
+    )
     width = 2 if cuda else 4  # bytes of a number that is not a weight: bf16 or float32
-    while (needed := training_memory(recipe.model, tokens // (parts * world.size), width, shards)) > 0.8 * free:
+    while (
+        needed := training_memory(recipe.model, tokens // (parts * world.size), width, shards)
+    ) > 0.8 * free:
         if parts == 1024:
             raise ConfigError(
                 f"training needs at least about {needed / 2**30:,.1f} GiB of memory, and may take "
@@ -61,7 +66,9 @@ def recompute(model: nn.Module) -> None:
     """
     layers = layers_of(model)
     if not layers:
-        raise ConfigError(f"training.recompute is on, but {type(model).__name__} has no encoder and decoder layers")
+        raise ConfigError(
+            f"training.recompute is on, but {type(model).__name__} has no encoder and decoder layers"
+        )
     for layer in layers:
         forward = layer.forward
 

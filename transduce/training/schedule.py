@@ -29,4 +29,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 
 def peak_rate(recipe: Recipe) -> float:
     """That of the end of the warm-up."""
-    return recipe.training.learning_rate or (recipe.model.d_model * recipe.training.warmup_steps) ** -0.5
+    return (
+        recipe.training.learning_rate
+        or (recipe.model.d_model * recipe.training.warmup_steps) ** -0.5
+    )

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar
 
-from transduce.training.parallel import World
+from transduce.training.distributed import World
 
 T = TypeVar("T")
 
@@ -62,7 +62,9 @@ class Signals:
 def watched_signals() -> Iterator[Signals]:
     """Signals are noted here until the end of the block."""
     signals = Signals()
-    before = {number: signal.signal(number, signals.note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, signals.note) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield signals
     finally:

@@ -16,12 +16,13 @@ from transduce.config import TrainingConfig
 from transduce.data.batches import up_to
 from transduce.errors import ConfigError
 from transduce.model import Tokens
+from transduce.training.distributed import World, gradients_shared
 from transduce.training.hooks import Loss, own_loss
 from transduce.training.loss import ends_as_standard, projected_loss, smoothed_loss
-from transduce.training.optimiser import set_learning_rate
-from transduce.training.parallel import World, gradients_shared
+from transduce.training.optimizer import set_learning_rate
 
-MicroBatch = tuple[Tokens, Tokens]  # source and target, both as they are: the learner shifts the target
+# Source and target, both as they are: the learner shifts the target.
+MicroBatch = tuple[Tokens, Tokens]
 
 
 class Learner(nn.Module):
@@ -30,7 +31,9 @@ class Learner(nn.Module):
     In bf16 the weights stay float32 masters; each forward pass works on a rounded copy of them.
     """
 
-    def __init__(self, model: nn.Module, eps_ls: float, *, bf16: bool = False, loss: Loss | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, eps_ls: float, *, bf16: bool = False, loss: Loss | None = None
+    ) -> None:
         super().__init__()
         self.model: Any = model
         self.eps_ls = eps_ls
@@ -61,7 +64,9 @@ class Learner(nn.Module):
 def teacher_forced(model: Any, source: Tokens, inputs: Tokens) -> Tensor:
     """The logits of every target position, by the model's own `forward` if it has one:  -> (B, T, V)."""
     has_forward = type(model).forward is not nn.Module.forward
-    logits: Tensor = model(source, inputs) if has_forward else model.decode(inputs, model.encode(source))[0]
+    logits: Tensor = (
+        model(source, inputs) if has_forward else model.decode(inputs, model.encode(source))[0]
+    )
     if logits.shape != (expected := (*inputs.ids.shape, model.config.vocab_size)):
         raise ConfigError(
             f"the model {type(model).__name__} gave logits of shape {tuple(logits.shape)}; expected {expected}: "
@@ -78,7 +83,10 @@ class _Rounded(torch.autograd.Function):
         # One after the other, so that weights which are multiplied together are one matrix already.
         sizes = [up_to(weight.numel(), 8) for weight in weights]
         parts = weights[0].new_empty(sum(sizes), dtype=torch.bfloat16).split(sizes)
-        copies = [part[: weight.numel()].view_as(weight) for part, weight in zip(parts, weights, strict=True)]
+        copies = [
+            part[: weight.numel()].view_as(weight)
+            for part, weight in zip(parts, weights, strict=True)
+        ]
         torch._foreach_copy_(copies, list(weights))
         return tuple(copies)
 
@@ -136,7 +144,9 @@ def train_step(
     return StepResult(world.total(sums), target_tokens, norm)
 
 
-def accumulate(learner: nn.Module, micro_batches: Sequence[MicroBatch], scale: Tensor) -> tuple[Tensor, Tensor]:
+def accumulate(
+    learner: nn.Module, micro_batches: Sequence[MicroBatch], scale: Tensor
+) -> tuple[Tensor, Tensor]:
     """Gradients of the scaled loss of all micro-batches: its two sums on this rank, and the norm over all ranks."""
     sums = torch.zeros(2, device=scale.device)
     for index, (source, target) in enumerate(micro_batches):
@@ -144,7 +154,9 @@ def accumulate(learner: nn.Module, micro_batches: Sequence[MicroBatch], scale: T
             part = learner(source, target)
             (part[0] * scale).backward()
         sums = sums + part.detach()
-    norm = nn.utils.get_total_norm([weight.grad for weight in learner.parameters() if weight.grad is not None])
+    norm = nn.utils.get_total_norm(
+        [weight.grad for weight in learner.parameters() if weight.grad is not None]
+    )
     return sums, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
@@ -153,7 +165,8 @@ def update(learner: nn.Module, optimisers: list[Optimizer], norm: Tensor, clip_n
     if clip_norm > 0:
         nn.utils.clip_grads_with_norm_(learner.parameters(), clip_norm, norm)
     for optimiser in optimisers:
-        if norm.is_cuda and optimiser.defaults.get("fused"):  # decided on the device: the host need not wait
+        # Decided on the device: the host need not wait.
+        if norm.is_cuda and optimiser.defaults.get("fused"):
             optimiser.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
             optimiser.step()
         elif torch.isfinite(norm):

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from transduce.bundle import Bundle, find_bundle, load_bundle
 from transduce.config import Recipe
 from transduce.data.own_tokenizer import OwnTokenizers, by_side, pair_of
 from transduce.data.prepare import default_store, prepare
@@ -18,11 +17,12 @@ from transduce.data.store import Store
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import BundleError, ConfigError
 from transduce.recipe import apply_overrides, load_recipe
+from transduce.storage.bundle import Bundle, find_bundle, load_bundle
+from transduce.training.distributed import world
 from transduce.training.hooks import BuildModel, BuildOptimizers, Callback, Hooks, Loss, Schedule
 from transduce.training.memory import fitting_micro_batches
-from transduce.training.parallel import world
-from transduce.training.run import adopt, check_place, refuse_another_start, started_from
-from transduce.training.run_view import Run
+from transduce.training.run import Run
+from transduce.training.run_folder import adopt, check_place, refuse_another_start, started_from
 from transduce.training.trainer import run_training
 
 
@@ -60,7 +60,11 @@ def train(
         tokenizer: A tokenizer of your own (`size`, `encode`, `decode`), or those of source and target.
     """
     hooks = Hooks(model, optimizers, schedule, loss, tuple(callbacks))
-    settings = apply_overrides(recipe, overrides) if isinstance(recipe, Recipe) else load_recipe(str(recipe), overrides)
+    settings = (
+        apply_overrides(recipe, overrides)
+        if isinstance(recipe, Recipe)
+        else load_recipe(str(recipe), overrides)
+    )
     name = "the recipe" if isinstance(recipe, Recipe) else str(recipe)
     _refuse_what_cannot_work(name, settings, device)
     folder = _run_folder(recipe, run)
@@ -71,7 +75,8 @@ def train(
     tokenizers = by_side(tokenizer)
     if bundle := _load_start(start_from, folder):
         settings, tokenizers = adopt(settings, bundle, overrides), _tokenizers_of(bundle, tokenizer)
-        place = Path(store) if store else place.with_suffix(f".{bundle.fingerprint[:8]}.store")  # its tokens are others
+        # Its tokens are others.
+        place = Path(store) if store else place.with_suffix(f".{bundle.fingerprint[:8]}.store")
     with world(device) as here:
         fitting_micro_batches(settings, here, folder)  # too little memory is said before any work
         if here.speaks:
@@ -79,7 +84,9 @@ def train(
             say = functools.partial(print, file=sys.stderr)
             prepare(settings, base, place, replace=False, tokenizers=tokenizers, say=say)
         here.wait()
-        standing = run_training(settings, Store(place, tokenizers), folder, here, start_from=bundle, hooks=hooks)
+        standing = run_training(
+            settings, Store(place, tokenizers), folder, here, start_from=bundle, hooks=hooks
+        )
         return Run(folder, standing)
 
 
@@ -87,17 +94,25 @@ def _run_folder(recipe: Recipe | str | Path, run: str | Path | None) -> Path:
     if run is not None:
         return Path(run)
     if isinstance(recipe, Recipe):
-        raise ConfigError("run is missing; a recipe without a file has no name: say where to write, run='runs/first'")
+        raise ConfigError(
+            "run is missing; a recipe without a file has no name: say where to write, run='runs/first'"
+        )
     return Path("runs") / Path(recipe).stem
 
 
 def _refuse_what_cannot_work(name: str, recipe: Recipe, device: str | None) -> None:
     training = recipe.training
     if not recipe.data.corpora:
-        raise ConfigError(f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo")
+        raise ConfigError(
+            f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo"
+        )
     if not recipe.data.validation and (training.until or training.patience):
-        what = f"until is {training.until}" if training.until else f"patience is {training.patience}"
-        raise ConfigError(f"training.{what}, but without [[data.validation]] nothing is scored; add it to {name}")
+        what = (
+            f"until is {training.until}" if training.until else f"patience is {training.patience}"
+        )
+        raise ConfigError(
+            f"training.{what}, but without [[data.validation]] nothing is scored; add it to {name}"
+        )
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
 
@@ -117,7 +132,11 @@ def _load_start(named: str | Path | None, run: Path) -> Bundle | None:
     try:
         bundle = load_bundle(find_bundle(start))
     except BundleError as error:
-        why = "" if named else f"{run} was fine-tuned from {start}, so name its place with --start-from: "
+        why = (
+            ""
+            if named
+            else f"{run} was fine-tuned from {start}, so name its place with --start-from: "
+        )
         raise BundleError(f"{why}{error}") from None
     if named:
         refuse_another_start(run, bundle)

@@ -11,31 +11,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.bundle import Bundle
-from transduce.checkpoint import BackgroundSaver, load_newest, step_of
 from transduce.config import Recipe
 from transduce.data.batches import Layout
-from transduce.data.plan import Plan
+from transduce.data.sampler import Sampler
 from transduce.data.store import Store
 from transduce.describe import count_flops
 from transduce.errors import CheckpointError, ConfigError, HookError, RankError, lacks_memory
 from transduce.kernels.accelerate import accelerate, deviation
+from transduce.monitoring.hardware import peak_flops
+from transduce.monitoring.metrics import FILE_NAME
+from transduce.monitoring.progress import Progress
+from transduce.storage.bundle import Bundle
+from transduce.storage.checkpoint import BackgroundSaver, load_newest, step_of
+from transduce.storage.run_lock import held
+from transduce.training.cuda_graph import GraphedStep
 from transduce.training.diagnosis import divergence_advice, settings_advice
-from transduce.training.feed import Feed
-from transduce.training.graph import GraphedStep
-from transduce.training.hardware import peak_flops
+from transduce.training.distributed import OutOfMemory, World, distribute
 from transduce.training.hooks import Hooks
-from transduce.training.interval import Interval
-from transduce.training.judge import Ending, Judge
-from transduce.training.lock import held
 from transduce.training.memory import fitting_micro_batches, recompute, too_few
-from transduce.training.metrics import FILE_NAME
-from transduce.training.parallel import OutOfMemory, World, distribute
-from transduce.training.progress import Progress
-from transduce.training.run import claim, ended, fit_to_store, mark_finished, refuse_another, refuse_removed
+from transduce.training.meter import Meter
+from transduce.training.prefetch import Prefetcher
+from transduce.training.run_folder import (
+    claim,
+    ended,
+    fit_to_store,
+    mark_finished,
+    refuse_another,
+    refuse_removed,
+)
+from transduce.training.run_state import RunState
+from transduce.training.selection import Ending, Judge
 from transduce.training.signals import Interrupted, Signals, watched_signals
-from transduce.training.standing import Standing
-from transduce.training.state import collect, load_weights, restore, spread, whole
+from transduce.training.state_dict import collect, load_weights, restore, spread, whole
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 
 MOST_SKIPPED = 10  # steps in a row that were not finite, after which the run stops
@@ -49,7 +56,7 @@ def run_training(
     *,
     start_from: Bundle | None = None,
     hooks: Hooks | None = None,
-) -> Standing:
+) -> RunState:
     """Train until the recipe is fulfilled or a signal comes; a run that was begun goes on where it was."""
     recipe = fit_to_store(recipe, store)
     with held(run) if world.speaks else nullcontext():
@@ -67,7 +74,13 @@ class Trainer:
     """A run: the model and its optimisers, where it stands, and the folder it is written to."""
 
     def __init__(
-        self, recipe: Recipe, store: Store, run: Path, world: World, start_from: Bundle | None, hooks: Hooks
+        self,
+        recipe: Recipe,
+        store: Store,
+        run: Path,
+        world: World,
+        start_from: Bundle | None,
+        hooks: Hooks,
     ) -> None:
         self.recipe, self.store, self.run, self.world, self.hooks = recipe, store, run, world, hooks
         training = recipe.training
@@ -79,28 +92,39 @@ class Trainer:
         if training.recompute:
             recompute(self.model)
         self.bf16 = training.precision == "bf16" or (
-            training.precision == "auto" and world.device.type == "cuda" and torch.cuda.is_bf16_supported()
+            training.precision == "auto"
+            and world.device.type == "cuda"
+            and torch.cuda.is_bf16_supported()
         )
-        sharded = world.size > 1 and training.sharding == "fsdp"  # which rounds what it gathers itself
-        learner = Learner(self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss)
-        self.learner = distribute(learner.train(), self.model, training.sharding, world, bf16=self.bf16)
+        # Which rounds what it gathers itself.
+        sharded = world.size > 1 and training.sharding == "fsdp"
+        learner = Learner(
+            self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss
+        )
+        self.learner = distribute(
+            learner.train(), self.model, training.sharding, world, bf16=self.bf16
+        )
         self.optimisers = hooks.build_optimizers(self.learner.named_parameters(), training)
-        self.standing = Standing(tokenizers=_tokenizers(store), hooks=hooks.names)
+        self.standing = RunState(tokenizers=_tokenizers(store), hooks=hooks.names)
         self.ema: dict[str, Tensor] = {}
         self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
         self._resume(start_from)
         self.messages += [("advice", advice) for advice in settings_advice(training)]
         self.layout: Layout = "packed" if acceleration.packs else "padded"
-        self.plan = Plan.of(recipe, store, self.layout)
+        self.plan = Sampler.of(recipe, store, self.layout)
         python = self._part_of_python(learner)
         if world.device.type == "cuda":
             graph = f"; no CUDA graph: {python}" if python else "; the step is one CUDA graph"
             self.messages.append(("kernels", f"{acceleration}{graph}"))
         if hooks.optimizers is not None:
             names = ", ".join(type(each).__name__ for each in self.optimisers)
-            self.messages.append(("advice", f"the schedule sets the learning rate of {names}, not its own lr"))
+            self.messages.append(
+                ("advice", f"the schedule sets the learning rate of {names}, not its own lr")
+            )
         graphed = world.device.type == "cuda" and not python
-        self._graph = GraphedStep(learner, self.optimisers, training, world.device) if graphed else None
+        self._graph = (
+            GraphedStep(learner, self.optimisers, training, world.device) if graphed else None
+        )
 
     def _part_of_python(self, learner: Learner) -> str | None:
         """Why a step cannot be captured as one CUDA graph: something in it is decided by Python at every step."""
@@ -116,17 +140,34 @@ class Trainer:
         found = deviation(self.model) if self.world.size == 1 and not training.recompute else None
         return next((reason for reason, holds in reasons.items() if holds), found)
 
-    def run_to_end(self) -> Standing:
+    def run_to_end(self) -> RunState:
         """Steps until the end, a goal, patience or a signal."""
         standing = self.standing
-        saver = BackgroundSaver(self.run / "checkpoints", keep=self.recipe.training.keep_checkpoints)
-        with self._progress() as progress, self.world.naming_the_lost(), saver, watched_signals() as signals:
+        saver = BackgroundSaver(
+            self.run / "checkpoints", keep=self.recipe.training.keep_checkpoints
+        )
+        with (
+            self._progress() as progress,
+            self.world.naming_the_lost(),
+            saver,
+            watched_signals() as signals,
+        ):
             for kind, message in self.messages:
                 progress.event(standing.step, kind, message)
             if self._graph is not None:
-                progress.event(standing.step, "compiling", "the kernels, and the step as one CUDA graph")
+                progress.event(
+                    standing.step, "compiling", "the kernels, and the step as one CUDA graph"
+                )
             judge = Judge(
-                self.recipe, self.store, self.run, self.world, standing, progress, signals, self.hooks, self.layout
+                self.recipe,
+                self.store,
+                self.run,
+                self.world,
+                standing,
+                progress,
+                signals,
+                self.hooks,
+                self.layout,
             )
             try:
                 ending = self._loop(judge, saver, signals)
@@ -134,7 +175,9 @@ class Trainer:
                 if self.world.size == 1 and standing.step:
                     self._save(judge, saver)
                     saver.wait()
-                    raise HookError(f"{error}; step {standing.step:,} is saved, and the run can go on") from error
+                    raise HookError(
+                        f"{error}; step {standing.step:,} is saved, and the run can go on"
+                    ) from error
                 raise
             saver.wait()
             if ending.final and not self.ema:
@@ -152,18 +195,23 @@ class Trainer:
 
     def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
         training, standing, progress = self.recipe.training, self.standing, judge.progress
-        interval = Interval(progress, self.rate)
+        interval = Meter(progress, self.rate)
         self._validate(judge)  # a signal may have kept it from being done, and may again
         ending, settled = self._stopped(judge) or self._judged(), standing.step
         while not ending and standing.step < training.steps:
-            feed = Feed(self.plan, self.world, self.micro_batches, standing.step + 1)
+            feed = Prefetcher(self.plan, self.world, self.micro_batches, standing.step + 1)
             try:
                 for item in feed:
                     result = self._step(item.micro_batches, item.target_tokens, item.step)
                     standing.step = item.step
                     interval.add(result, item.source_tokens, feed.waited)
                     saver.look()
-                    if any(map(self._due, (training.report_every, training.validate_every, training.save_every))):
+                    if any(
+                        map(
+                            self._due,
+                            (training.report_every, training.validate_every, training.save_every),
+                        )
+                    ):
                         refuse_removed(self.run)
                         self._note_skips(interval.write(standing.step), progress)
                     ending, settled = self._settle(judge, saver, interval), standing.step
@@ -173,19 +221,25 @@ class Trainer:
             except RuntimeError as error:
                 if not lacks_memory(error):
                     raise
-                self._halve(progress, together=self.world.size == 1 or isinstance(error, OutOfMemory))
+                self._halve(
+                    progress, together=self.world.size == 1 or isinstance(error, OutOfMemory)
+                )
             finally:
                 feed.close()
-            if settled < standing.step:  # there was no room to validate or to save; here the error's frames are gone
+            # There was no room to validate or to save; here the error's frames are gone.
+            if settled < standing.step:
                 ending, settled = self._settle(judge, saver, interval), standing.step
         return ending or Ending(True, f"{standing.step:,} steps done")
 
-    def _settle(self, judge: Judge, saver: BackgroundSaver, interval: Interval) -> Ending | None:
+    def _settle(self, judge: Judge, saver: BackgroundSaver, interval: Meter) -> Ending | None:
         """After a step: validate and save, if they are due, and whether that or a signal is a reason to stop."""
         self._validate(judge)
         ending = self._stopped(judge) or self._judged()
-        scored = self.recipe.training.average == "best" and self.standing.validated == self.standing.step
-        good = self.standing.skipped_in_a_row < 2  # or the last good checkpoint would make room for the same again
+        scored = (
+            self.recipe.training.average == "best" and self.standing.validated == self.standing.step
+        )
+        # Or the last good checkpoint would make room for the same again.
+        good = self.standing.skipped_in_a_row < 2
         if ending or scored or (good and self._due(self.recipe.training.save_every)):
             # What a checkpoint is the result of, the records have: also where a signal ends the run.
             self._note_skips(interval.write(self.standing.step), judge.progress)
@@ -197,7 +251,13 @@ class Trainer:
         signals, asked = judge.signals, judge.progress.end_wanted
         if not self.world.any(bool(signals.seen) or asked):
             return None
-        name = "a callback" if asked else signals.seen[0] if signals.seen else "a signal to another rank"
+        name = (
+            "a callback"
+            if asked
+            else signals.seen[0]
+            if signals.seen
+            else "a signal to another rank"
+        )
         return Ending(False, f"{name}: saved; the same command goes on from here")
 
     def _judged(self) -> Ending | None:
@@ -207,7 +267,10 @@ class Trainer:
 
     def _validate(self, judge: Judge) -> None:
         """If it is due and not yet done: scores and bundles."""
-        if not self._due(self.recipe.training.validate_every) or self.standing.validated == self.standing.step:
+        if (
+            not self._due(self.recipe.training.validate_every)
+            or self.standing.validated == self.standing.step
+        ):
             return
         if self._stopped(judge):
             return
@@ -221,20 +284,31 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return self.standing.step % every == 0 or self.standing.step == self.recipe.training.steps
 
-    def _step(self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int) -> StepResult:
+    def _step(
+        self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int
+    ) -> StepResult:
         rate = self.rate(step)
         if self._graph is not None:
             result = self._graph(micro_batches, target_tokens, step, rate)
         else:
             training = self.recipe.training
             result = train_step(
-                self.learner, self.optimisers, micro_batches, target_tokens, training, step, rate, self.world
+                self.learner,
+                self.optimisers,
+                micro_batches,
+                target_tokens,
+                training,
+                step,
+                rate,
+                self.world,
             )
         if self.recipe.training.ema:
             weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
             if not self.ema:
                 self.ema = {name: weight.clone() for name, weight in weights.items()}
-            torch._foreach_lerp_(list(self.ema.values()), list(weights.values()), 1 - self.recipe.training.ema)
+            torch._foreach_lerp_(
+                list(self.ema.values()), list(weights.values()), 1 - self.recipe.training.ema
+            )
         return result
 
     def _halve(self, progress: Progress, together: bool) -> None:
@@ -268,9 +342,13 @@ class Trainer:
             standing.skipped += was_skipped
             standing.skipped_in_a_row = standing.skipped_in_a_row + 1 if was_skipped else 0
             if standing.skipped_in_a_row >= MOST_SKIPPED:
-                raise CheckpointError(f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; {advice}")
+                raise CheckpointError(
+                    f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; {advice}"
+                )
         if any(skipped):
-            message = f"{standing.skipped} so far, for want of a finite gradient; if it goes on, {advice}"
+            message = (
+                f"{standing.skipped} so far, for want of a finite gradient; if it goes on, {advice}"
+            )
             progress.event(standing.step, "skipped", message)
 
     def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
@@ -280,7 +358,11 @@ class Trainer:
             groups["ema"] = whole(self.ema)
         if self.world.speaks:
             saver.wait()  # so that the last one counts among the best
-            protect = [step_of(path) for path in judge.averaged()] if self.recipe.training.average == "best" else []
+            protect = (
+                [step_of(path) for path in judge.averaged()]
+                if self.recipe.training.average == "best"
+                else []
+            )
             saver.save(self.standing.step, groups, self.standing.to_json(), protect)
 
     def _resume(self, start_from: Bundle | None) -> None:
@@ -292,7 +374,7 @@ class Trainer:
             )
         if found is not None:
             groups = {group: found.tensors(group) for group in found.groups}
-            self.standing = Standing.from_json(found.progress)
+            self.standing = RunState.from_json(found.progress)
             self._refuse_other_hooks()
             restore(self.learner, self.optimisers, groups)
             self.ema = spread(groups["ema"], self.model) if "ema" in groups else {}
@@ -301,15 +383,28 @@ class Trainer:
                     f"{self.run} was begun with another tokenizer than that of {self.store.path}; "
                     "choose another folder with --run, or go on with the first store"
                 )
-            passed_over = f", the newest whole checkpoint: {'; '.join(found.damaged)}" if found.damaged else ""
+            passed_over = (
+                f", the newest whole checkpoint: {'; '.join(found.damaged)}"
+                if found.damaged
+                else ""
+            )
             self.messages.append(("resumed", f"goes on after step {found.step:,}{passed_over}"))
             return
-        if (self.run / FILE_NAME).exists():  # killed before its first save, or somebody removed what it saved
-            self.messages.append(("started", f"anew: {self.run} was begun before, but holds no checkpoint"))
+        # Killed before its first save, or somebody removed what it saved.
+        if (self.run / FILE_NAME).exists():
+            self.messages.append(
+                ("started", f"anew: {self.run} was begun before, but holds no checkpoint")
+            )
         if start_from is not None:
-            new = load_weights(self.learner, start_from.weights(), partly=self.hooks.model is not None)
-            without = f", but for {len(new)} weights that it has not, such as {new[0]}" if new else ""
-            self.messages.append(("started", f"from {start_from.path}, with its model and its tokenizer{without}"))
+            new = load_weights(
+                self.learner, start_from.weights(), partly=self.hooks.model is not None
+            )
+            without = (
+                f", but for {len(new)} weights that it has not, such as {new[0]}" if new else ""
+            )
+            self.messages.append(
+                ("started", f"from {start_from.path}, with its model and its tokenizer{without}")
+            )
 
     def _refuse_other_hooks(self) -> None:
         """A run goes on only with the functions that it was begun with."""

@@ -32,21 +32,28 @@ from transduce.search import beams
 from transduce.search.hypothesis import Hypothesis, Job
 from transduce.search.search import results
 
-CAPACITY = 32  # source and target positions come in such portions: as many graphs as there are sizes
+# Source and target positions come in such portions: as many graphs as there are sizes.
+CAPACITY = 32
 ROOM = 2048 * 96  # target positions of all rows together, and source positions
 KEPT = 8  # shapes whose graphs are kept
 READ = 256  # sources at once: the GPU begins while Python prepares the next
 STEPS = 2  # between two looks at which sentences are done
 _RECORDING = threading.Lock()  # one graph at a time, says torch
 # Where memory was short: how many places of a shape have found room.
-_FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = WeakKeyDictionary()
+_FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = (
+    WeakKeyDictionary()
+)
 
 
 class Slots:
     """B sentences of at most S tokens, searched side by side to at most W tokens with their ends."""
 
     def __init__(self, model: Transformer, config: SearchConfig, B: int, S: int, W: int) -> None:
-        self.config, self.device, self.pad = config, model.target_embedding.weight.device, model.config.pad
+        self.config, self.device, self.pad = (
+            config,
+            model.target_embedding.weight.device,
+            model.config.pad,
+        )
         self.B, self.S, self.W, R = B, S, W, B * config.width
         self.source_pad = model.config.source_pad
         self.model = model
@@ -56,23 +63,32 @@ class Slots:
         self.state = FixedState(model, self.beams.length, S, R, W)
         self.columns = torch.arange(W, device=self.device)
         self.everyone = list(range(B))
-        self.alive = torch.empty(B, dtype=torch.bool, pin_memory=self.device.type == "cuda")  # to look at
+        # To look at.
+        self.alive = torch.empty(B, dtype=torch.bool, pin_memory=self.device.type == "cuda")
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}  # of so many sources at once
         self.graphs = Graphs(self.device)
 
-    def search(self, jobs: Sequence[Job], token_scores: bool) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def search(
+        self, jobs: Sequence[Job], token_scores: bool
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Number and hypotheses of each job, as they are done.
 
         While one looks at what some steps did, the next are under way, so that the GPU does not wait for Python.
         """
         self.graphs.run("weights", self.state.refresh)
-        waiting, places, empty = list(reversed(jobs)), dict[int, tuple[Job, int]](), list(range(self.B))
+        waiting, places, empty = (
+            list(reversed(jobs)),
+            dict[int, tuple[Job, int]](),
+            list(range(self.B)),
+        )
         begun, under_way = 0, deque[tuple[int, Any]]()  # steps begun, and after each round of them
         while waiting or places:
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
                 now = [waiting.pop() for _ in empty[: len(waiting)]]
                 for start in range(0, len(now), READ):
-                    self._fill(empty[start : min(start + READ, len(now))], now[start : start + READ])
+                    self._fill(
+                        empty[start : min(start + READ, len(now))], now[start : start + READ]
+                    )
                 places |= {place: (job, begun) for place, job in zip(empty, now, strict=False)}
                 empty = empty[len(now) :]
             needed = max(since + job.limit + 1 - begun for job, since in places.values())
@@ -80,14 +96,23 @@ class Slots:
                 count = min(STEPS, needed)
                 self.graphs.run(f"{count} steps", partial(self._steps, count))
                 begun += count
-                under_way.append((begun, torch.cuda.current_stream().record_event() if self.graphs.captures else None))
+                under_way.append(
+                    (
+                        begun,
+                        torch.cuda.current_stream().record_event()
+                        if self.graphs.captures
+                        else None,
+                    )
+                )
                 if len(under_way) < 2:
                     continue
             ended, event = under_way.popleft()
             if event:
                 event.synchronize()
             alive = self.alive.tolist()
-            done = [place for place, (_, since) in places.items() if not alive[place] and since < ended]
+            done = [
+                place for place, (_, since) in places.items() if not alive[place] and since < ended
+            ]
             if not done:
                 continue
             which = slice(None) if done == self.everyone else torch.tensor(done, device=self.device)
@@ -104,9 +129,15 @@ class Slots:
                 beams.check_prefix(job.prefix, job.limit, self.pad)
         n = len(jobs)
         # Pinned, and new each time: a copy from other memory would wait for the sources before to be read.
-        numbers = torch.empty(n, 3 + self.S + self.W, dtype=torch.int32, pin_memory=self.graphs.captures)
+        numbers = torch.empty(
+            n, 3 + self.S + self.W, dtype=torch.int32, pin_memory=self.graphs.captures
+        )
         table = numbers.numpy()
-        table[:, 0], table[:, 1], table[:, 2] = places, [len(job.source) for job in jobs], [job.limit for job in jobs]
+        table[:, 0], table[:, 1], table[:, 2] = (
+            places,
+            [len(job.source) for job in jobs],
+            [job.limit for job in jobs],
+        )
         _pad([job.source for job in jobs], self.source_pad, table[:, 3 : 3 + self.S])
         _pad([job.prefix for job in jobs], -1, table[:, 3 + self.S :])
         if n not in self.inputs:
@@ -123,7 +154,9 @@ class Slots:
         at, lengths, limit = numbers[:, :3].unbind(1)
         at, ids, prefix = at.long(), numbers[:, 3 : 3 + self.S], numbers[:, 3 + self.S :]
         self.state.read(at, ids.contiguous(), lengths.contiguous())
-        fresh = replace(self.fresh.repeat(len(at)), limit=limit.long(), prefix=prefix.long(), chance=chance)
+        fresh = replace(
+            self.fresh.repeat(len(at)), limit=limit.long(), prefix=prefix.long(), chance=chance
+        )
         self.beams.put(at, fresh)
         self.tokens.view(self.B, -1).index_fill_(0, at, self.pad)
 
@@ -140,9 +173,13 @@ class Slots:
             picks = pick(logits, self.beams, self.config)
             settle(self.beams, picks, self.tokens, ancestors, self.config, pad=self.pad)
             return
-        at = self.beams.length.repeat_interleave(self.config.width, output_size=len(self.tokens))[:, None]
+        at = self.beams.length.repeat_interleave(self.config.width, output_size=len(self.tokens))[
+            :, None
+        ]
         logits[:, -1] = -torch.inf  # padding is never said
-        moved, rows, tokens = beams.advance(self.beams, F.log_softmax(logits.float(), dim=-1), self.config)
+        moved, rows, tokens = beams.advance(
+            self.beams, F.log_softmax(logits.float(), dim=-1), self.config
+        )
         self.beams.assign(moved)
         self.tokens.copy_(tokens)
         ancestors.copy_(ancestors[rows].where(self.columns < at, rows[:, None].int()))
@@ -154,7 +191,8 @@ class Graphs:
     def __init__(self, device: torch.device) -> None:
         self.device, self.captures = device, device.type == "cuda"
         self.recorded: dict[str, torch.cuda.CUDAGraph | None] = {}
-        self.pool = torch.cuda.graph_pool_handle() if self.captures else None  # nothing outlasts a replay: all share it
+        # Nothing outlasts a replay: all share it.
+        self.pool = torch.cuda.graph_pool_handle() if self.captures else None
 
     def run(self, name: str, function: Callable[[], None]) -> None:
         """Do what the function does, on the same tensors as ever."""
@@ -167,7 +205,8 @@ class Graphs:
             graph = torch.cuda.CUDAGraph()
             with _RECORDING:
                 torch.cuda.synchronize(self.device)
-                torch.cuda.current_blas_handle()  # each thread has its own, and none can be made while recording
+                # Each thread has its own, and none can be made while recording.
+                torch.cuda.current_blas_handle()
                 with torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):
                     function()
             self.recorded[name] = graph
@@ -180,11 +219,15 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _pad(rows: Sequence[Sequence[int]], filler: int, table: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+def _pad(
+    rows: Sequence[Sequence[int]], filler: int, table: np.ndarray[Any, np.dtype[np.int32]]
+) -> None:
     """Write rows of ids of any length into a table that is wide enough."""
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     table[:] = filler
-    table[np.arange(table.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int32)
+    table[np.arange(table.shape[1]) < lengths[:, None]] = np.fromiter(
+        chain.from_iterable(rows), np.int32
+    )
 
 
 def search(
@@ -205,7 +248,12 @@ def search(
         W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
         fitted, whole = _FITTED.setdefault(model, {}), max(1, ROOM // max(config.width * W, S))
         while some:
-            key = (config, B := min(1 << (len(some) - 1).bit_length(), fitted.get((config, S, W), whole)), S, W)
+            key = (
+                config,
+                B := min(1 << (len(some) - 1).bit_length(), fitted.get((config, S, W), whole)),
+                S,
+                W,
+            )
             others, done = len(kept) - (key in kept), set[int]()
             try:
                 for number, hypotheses in _places(model, key, kept).search(some, token_scores):
@@ -219,12 +267,15 @@ def search(
             # Here the error's frames are gone, with all that they held.
             kept.clear()
             torch.cuda.empty_cache()
-            if not others:  # without searches of other shapes there might have been room; else with fewer places
+            # Without searches of other shapes there might have been room; else with fewer places.
+            if not others:
                 fitted[config, S, W] = B // 2
             some = [job for job in some if job.number not in done]
 
 
-def _places(model: Transformer, key: tuple[SearchConfig, int, int, int], kept: dict[tuple[Any, ...], Slots]) -> Slots:
+def _places(
+    model: Transformer, key: tuple[SearchConfig, int, int, int], kept: dict[tuple[Any, ...], Slots]
+) -> Slots:
     """The places of that shape: those of before, or new ones in the place of what was not used for the longest."""
     while len(kept) >= KEPT and key not in kept:
         kept.pop(next(iter(kept)))

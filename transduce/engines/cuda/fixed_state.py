@@ -57,9 +57,12 @@ class FixedState:
     def refresh(self) -> None:
         """Take the model's weights as they are now: it may have learned since the last search."""
         copies = [
-            pair for joined in (self.joined, *(target.joined for target in self.targets)) for pair in joined.pairs
+            pair
+            for joined in (self.joined, *(target.joined for target in self.targets))
+            for pair in joined.pairs
         ]
-        torch._foreach_copy_([copy for copy, _ in copies], [weight for _, weight in copies])  # few launches for all
+        # Few launches for all.
+        torch._foreach_copy_([copy for copy, _ in copies], [weight for _, weight in copies])
 
     def read(self, places: Tensor, ids: Tensor, lengths: Tensor) -> None:
         """Put the memory of sources, ids (n, S) padded from their lengths (n,) on, into places (n,)."""
@@ -67,7 +70,8 @@ class FixedState:
         positions = self.columns.where(inside, 0)
         segments = torch.zeros_like(ids).masked_fill(~inside, PADDING_SEGMENT)
         memory = self.model.encode(Tokens(ids, positions, segments, whole_rows(ids))).memory
-        words = torch.int64  # torch copies number by number: these are the largest; S is a multiple of 32
+        # Torch copies number by number: these are the largest; S is a multiple of 32.
+        words = torch.int64
         new = self.joined(memory).view(len(places), -1).view(words)
         self.kept.flatten(1).view(words).index_copy_(0, places, new)
         self.lengths.index_copy_(0, places, lengths)
@@ -95,7 +99,9 @@ class Joined:
     def __init__(self, *parts: nn.Linear) -> None:
         sizes = [part.out_features for part in parts]
         self.weight = torch.cat([part.weight for part in parts])
-        self.pairs = list(zip(self.weight.split(sizes), (part.weight for part in parts), strict=True))
+        self.pairs = list(
+            zip(self.weight.split(sizes), (part.weight for part in parts), strict=True)
+        )
         self.bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
         if self.bias is not None:
             self.pairs += zip(self.bias.split(sizes), (part.bias for part in parts), strict=True)

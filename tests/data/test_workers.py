@@ -1,0 +1,125 @@
+"""Work over several processes."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from transduce.data import workers
+from transduce.data.workers import progress, spread, worker_pool
+from transduce.errors import ConfigError, DataError
+
+
+def double(number):
+    return 2 * number
+
+
+def fail(number):
+    raise DataError(f"number {number} is bad")
+
+
+def die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_task_is_done_once(workers):
+    assert sorted(spread(double, range(10), workers)) == list(range(0, 20, 2))
+    assert list(spread(double, [], workers)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_mistake_found_by_a_worker_is_told(workers):
+    with pytest.raises(DataError, match="is bad"):
+        list(spread(fail, range(3), workers))
+
+
+def test_a_killed_worker_is_one_line():
+    with pytest.raises(
+        DataError, match="a worker process was killed, most likely for lack of memory"
+    ):
+        list(spread(die, range(3), 2))
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_fewer_than_no_processes_are_refused(tasks):
+    with pytest.raises(ConfigError, match="-2 processes are asked for; expected at least 1"):
+        list(spread(double, range(tasks), -2))
+    with pytest.raises(ConfigError, match="-2 processes are asked for; expected at least 1"):
+        worker_pool(-2)
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from transduce.data.workers import spread\nlist(spread(abs, range(3), 2))\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
+    assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+
+
+def test_an_interrupt_while_workers_start_is_the_parents_alone(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import signal, time
+from transduce.data.workers import spread
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background has it ignored
+    print("started", flush=True)
+    try:
+        list(spread(abs, range(3), 2))
+    except KeyboardInterrupt:
+        print("stopped")
+else:
+    time.sleep(1)
+""")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = functools.partial(subprocess.Popen, text=True, env=environment, start_new_session=True)
+    with run([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "started\n"
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate() == ("stopped\n", "")
+
+
+def write_own_number(folder):
+    (folder / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def test_no_worker_outlives_a_killed_parent(tmp_path):
+    program = (
+        "from pathlib import Path; from tests.data.test_workers import *\n"
+        f"if __name__ == '__main__': list(spread(write_own_number, [Path({str(tmp_path)!r})] * 2, 2))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as parent:
+        while len(list(tmp_path.iterdir())) < 2:
+            assert parent.poll() is None
+            time.sleep(0.01)
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while any(_lives(int(path.name)) for path in tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _lives(number):
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes() != b""  # empty once it has ended
+    except FileNotFoundError:
+        return False
+
+
+def test_without_a_terminal_progress_is_lines(capsys, monkeypatch):
+    monkeypatch.setattr(workers, "_SECONDS", -1)
+    with progress("tokenising", 3000) as advance:
+        advance(1000)
+        advance(500)
+    assert capsys.readouterr().err.splitlines() == [
+        "tokenising: 1,000 of 3,000",
+        "tokenising: 1,500 of 3,000",
+    ]

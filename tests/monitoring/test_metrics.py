@@ -1,0 +1,169 @@
+"""metrics.jsonl: every line is whole, and a resumed run reads as if it had never stopped."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from transduce.errors import CheckpointError
+from transduce.monitoring.metrics import read_metrics
+
+
+def lines(run):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return [
+        json.loads(line, parse_constant=refuse) for line in run.metrics.read_text().splitlines()
+    ]
+
+
+def test_every_report_is_a_line_on_disk_before_the_run_ends(told):
+    with told.attempt() as progress:
+        told.step(progress, 10)
+        told.validate(progress, 10)
+        progress.event(10, "saved", "step-000010")
+        assert [(line["kind"], line["step"]) for line in lines(told)] == [
+            ("start", 0),
+            ("step", 10),
+            ("validation", 10),
+            ("event", 10),
+        ]
+        assert all(line["time"] > 1.7e9 for line in lines(told))
+
+
+def test_what_is_not_finite_becomes_null(told):
+    with told.attempt() as progress:
+        told.step(
+            progress, 10, loss=float("nan"), perplexity=float("inf"), gradient_norm=float("-inf")
+        )
+        told.validate(progress, 10, bleu=float("nan"))
+    step, validation = lines(told)[1:]
+    assert (step["loss"], step["perplexity"], step["gradient_norm"], validation["bleu"]) == (
+        None,
+    ) * 4
+    assert read_metrics(told.folder).curve("step", "loss") == []
+
+
+def test_a_resumed_run_reads_as_if_it_had_never_stopped(tmp_path):
+    from tests.monitoring.conftest import Run
+
+    straight, broken = Run(tmp_path / "straight"), Run(tmp_path / "broken")
+    straight.go()
+    broken.go(last=70)
+    before = broken.metrics.read_bytes()
+    broken.go(first=40, last=60, start=30)
+    broken.go(first=60, start=50, finish=False)
+    assert broken.metrics.read_bytes().startswith(before)  # appended to, never rewritten
+    for kind, name in (("step", "loss"), ("validation", "bleu")):
+        curve = read_metrics(straight.folder).curve(kind, name)
+        assert curve
+        assert read_metrics(broken.folder).curve(kind, name) == curve
+    assert read_metrics(broken.folder).flops == pytest.approx(read_metrics(straight.folder).flops)
+
+
+def test_lines_after_a_resume_point_are_dropped_before_they_are_repeated(told):
+    told.go(last=70)
+    with told.attempt(start=30):
+        history = read_metrics(told.folder)
+    assert [step for step, _ in history.curve("step", "loss")] == [10, 20, 30]
+    assert history.step == 30
+    assert history.of("validation") == []
+
+
+def test_a_run_that_begins_again_forgets_everything(told):
+    with told.attempt() as progress:
+        progress.event(0, "compiling", "the first time")
+        told.step(progress, 10)
+    with told.attempt() as progress:
+        progress.event(0, "compiling", "again")
+    assert [record["kind"] for record in read_metrics(told.folder).records] == ["start", "event"]
+
+
+def test_cost_counts_steps_whose_line_was_superseded(told):
+    told.go(last=40)
+    told.go(first=45, last=45, start=35)  # steps 31 to 35 are in no line that holds
+    per_step = 6e6 * 1000 / 10
+    history = read_metrics(told.folder)
+    assert [step for step, _ in history.curve("step", "loss")] == [10, 20, 30, 45]
+    assert history.flops == pytest.approx(45 * per_step)
+
+
+def test_a_line_cut_short_by_a_crash_is_cut_off_and_the_others_are_kept(told):
+    told.go(last=20)
+    whole = told.metrics.read_bytes()
+    told.metrics.write_bytes(whole + b'{"kind": "step", "step": 3')
+    assert len(read_metrics(told.folder).of("step")) == 2
+    told.go(first=30, last=30, start=20)
+    assert told.metrics.read_bytes().startswith(whole + b'{"kind": "resume"')
+    assert [line["step"] for line in lines(told) if line["kind"] == "step"] == [10, 20, 30]
+
+
+def test_damaged_lines_are_passed_over(told):
+    told.go(last=20)
+    with told.metrics.open("ab") as file:
+        file.write(b'\xff\xfe\n[1]\n{"kind": "step"}\nnull\n')
+    assert len(read_metrics(told.folder).of("step")) == 2
+
+
+def test_a_line_that_does_not_fit_the_disk_is_not_written_at_all(tmp_path):
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from transduce.monitoring.metrics import MetricsFile\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (250, 250))\n"
+        "file, failures = MetricsFile(Path(sys.argv[1])), 0\n"
+        "for step in (1, 2, 3):\n"
+        "    try:\n"
+        "        file.write({'kind': 'step', 'step': step, 'time': 0, 'text': 'x' * 60})\n"
+        "    except OSError:\n"
+        "        failures += 1\n"
+        "print(failures)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
+    written = (tmp_path / "metrics.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in written.splitlines()] == [1, 2]
+    assert written.endswith("\n")
+
+
+def test_status_is_running_stopped_or_finished(told):
+    told.go(last=20)
+    assert read_metrics(told.folder).status == "running"
+    with told.attempt(start=20) as progress:
+        progress.event(20, "stop", "SIGTERM")
+        assert read_metrics(told.folder).status == "stopped"
+    told.go(first=30, start=20, finish=True)
+    assert read_metrics(told.folder).status == "finished"
+    told.go(first=110, last=110, start=100)  # a longer run goes on
+    assert read_metrics(told.folder).status == "running"
+
+
+def test_several_events_of_one_step_are_all_kept(told):
+    with told.attempt() as progress:
+        progress.event(5, "out-of-memory", "4 rows")
+        progress.event(5, "out-of-memory", "2 rows")
+        progress.event(5, "saved", "step-000005")
+    assert len(read_metrics(told.folder).of("event")) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"), [(None, "is not a folder"), ("folder", "has no metrics.jsonl")]
+)
+def test_what_is_not_a_run_is_refused(tmp_path, make, message):
+    path = tmp_path / "here"
+    if make:
+        path.mkdir()
+    with pytest.raises(CheckpointError, match=message):
+        read_metrics(path)
+
+
+def test_a_run_without_a_record_is_refused(told):
+    told.folder.mkdir()
+    told.metrics.touch()
+    with pytest.raises(CheckpointError, match="holds no record yet"):
+        read_metrics(told.folder)

@@ -1,0 +1,201 @@
+"""Curves in the terminal: of any run, at any time, within the terminal; and one line for what is no run."""
+
+import errno
+import fcntl
+import io
+import platform
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from transduce.cli.commands import run as command
+from transduce.monitoring import watch as watching
+from transduce.monitoring.metrics import read_metrics
+from transduce.storage.run_lock import LOCK, held, is_held
+
+BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
+
+
+def text_of(told, width=80, height=24):
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
+    console.print(watching.frame(told.folder, read_metrics(told.folder), console))
+    return console.file.getvalue()
+
+
+def test_one_frame_shows_where_the_run_is_and_its_curves(told, capsys):
+    told.go(last=50)
+    capsys.readouterr()
+    assert command(["watch", str(told.folder), "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "run: running, step 50 of 100 (50%)" in out
+    for figure in (
+        "left",
+        "loss 6.500",
+        "110 tokens/s",
+        "60% of peak",
+        "training 3",
+        "validation 2.7",
+        "BLEU",
+    ):
+        assert figure in out
+    assert BRAILLE & set(out)
+    assert "\x1b" not in out
+
+
+def test_a_run_without_validation_and_without_steps_can_be_watched(told):
+    with told.attempt() as progress:
+        assert "no step reported yet" in text_of(told)
+        told.step(progress, 10)
+        assert "no validation yet" in text_of(told)
+        told.validate(progress, 10, bleu=float("nan"), chrf=float("nan"), samples=[])
+        assert "no validation yet" not in text_of(told)
+        assert "nothing translated: validation by the loss alone" in text_of(told)
+        told.step(progress, 20, loss=float("nan"), perplexity=float("nan"))
+        assert "loss not finite" in text_of(told)
+
+
+def test_a_finished_run_can_be_watched(told):
+    told.go(finish=True)
+    assert "run: finished, step 100 of 100 (100%)" in text_of(told)
+    assert "left" not in text_of(told)
+
+
+def test_a_run_that_says_nothing_for_long_is_not_called_running(told, monkeypatch):
+    told.go(last=50)
+    later = time.time() + 7205
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert "no sign of life for 2:00:0" in text_of(told)
+
+
+def test_a_killed_run_is_told_from_one_that_runs_by_its_lock(told, monkeypatch):
+    with held(told.folder):
+        told.go(last=50)
+        assert "run: running, step 50" in text_of(told)
+        later = time.time() + 100
+        with monkeypatch.context() as patch:  # a long validation
+            patch.setattr(time, "time", lambda: later)
+            assert "run: running, step 50" in text_of(told)
+    assert "run: killed, step 50" in text_of(told)
+    assert "left" not in text_of(told)
+    monkeypatch.setattr(platform, "node", lambda: "another")  # which the lock may not be known to
+    assert "run: running, step 50" in text_of(told)
+
+
+def test_a_file_system_without_locks_keeps_nobody_from_training_and_tells_nothing(
+    told, monkeypatch
+):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with held(told.folder), held(told.folder):
+        assert is_held(told.folder) is None
+
+
+def test_a_glance_at_the_lock_keeps_nobody_from_training(told, monkeypatch):
+    with held(told.folder):
+        pass
+    with (told.folder / LOCK).open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+        with held(told.folder):
+            assert is_held(told.folder)
+    assert is_held(told.folder) is False
+    assert is_held(told.folder / "nowhere") is None
+
+
+@pytest.mark.parametrize("make", [False, True])
+def test_what_is_no_run_is_one_line_and_status_2(tmp_path, capsys, make):
+    path = tmp_path / "here"
+    if make:
+        path.mkdir()
+    assert command(["watch", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "expected a run, the folder that transduce train writes" in err
+
+
+def test_figures_that_do_not_fit_are_left_out(told):
+    told.go(last=50)
+    assert text_of(told, 80).splitlines()[1].split("  ")[-1] == "60% of peak"
+    assert text_of(told, 160).splitlines()[1].endswith("data wait 5%")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (200, 60)])
+def test_a_frame_fits_the_terminal(told, width, height):
+    told.go(last=50)
+    with told.attempt(start=50) as progress:
+        for number in range(9):
+            progress.event(50, "skipped", f"{number} " + "a long message " * 30)
+    lines = text_of(told, width, height).splitlines()
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+
+
+def test_the_live_view_follows_the_run_to_its_end(told, monkeypatch, capsys):
+    told.go(last=50)
+
+    def meanwhile(seconds):
+        told.go(first=60, start=50, finish=True)
+
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        watching,
+        "Console",
+        lambda **_: Console(file=screen, force_terminal=True, width=100, _environ={}),
+    )
+    monkeypatch.setattr(watching.time, "sleep", meanwhile)
+    watching.watch(told.folder)
+    assert "step 50 of 100" in screen.getvalue()
+    assert "finished, step 100 of 100" in screen.getvalue()
+
+
+def test_ctrl_c_is_how_one_leaves(told, monkeypatch):
+    told.go(last=50)
+
+    def enough(seconds):
+        raise KeyboardInterrupt
+
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        watching,
+        "Console",
+        lambda **_: Console(file=screen, force_terminal=True, width=100, _environ={}),
+    )
+    monkeypatch.setattr(watching.time, "sleep", enough)
+    assert command(["watch", str(told.folder)]) == 0
+
+
+def test_a_line_goes_from_corner_to_corner():
+    lines = watching.plot("x", [("up", [(0, 0.0), (10, 1.0)])], (10, 5), 10)
+    rows = [line.plain[watching.MARGIN + 1 :] for line in lines[1:-1]]
+    assert [len(row) for row in rows] == [10] * 5
+    assert ord(rows[0][-1]) & 0x08  # the upper right dot
+    assert ord(rows[-1][0]) & 0x40  # the lower left dot
+    assert rows[0][0] == rows[-1][-1] == " "
+
+
+def test_a_single_point_and_a_level_line_are_drawn():
+    for points in ([(10, 3.0)], [(0, 3.0), (10, 3.0)]):
+        rows = [line.plain for line in watching.plot("x", [("c", points)], (10, 5), 10)[1:-1]]
+        assert BRAILLE & set("".join(rows))
+
+
+def test_a_terminal_without_unicode_gets_stars():
+    lines = watching.plot("x", [("up", [(0, 0.0), (10, 1.0)])], (10, 5), 10, ascii_only=True)
+    assert all(line.plain.isascii() for line in lines)
+    assert "*" in lines[1].plain
+
+
+def test_watching_starts_without_torch(told):
+    told.go(last=50)
+    code = "import sys; from transduce.cli.commands import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", code, "watch", str(told.folder), "--once"],
+        check=True,
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+    )

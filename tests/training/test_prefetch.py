@@ -1,0 +1,90 @@
+"""What is fed arrives as it was, and Python does not run far ahead of a GPU."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from transduce.kernels.tiles import tiled
+from transduce.model import Tokens
+from transduce.training import prefetch
+from transduce.training.prefetch import Prefetcher, in_one_piece
+
+
+def test_a_batch_sent_in_one_piece_is_the_same_batch():
+    source = Tokens.packed([[[5, 6, 0], [7, 0]]], pad=9, width=8)
+    target = Tokens.packed([[[4, 0], [3, 2, 1, 0]]], pad=9, width=16)
+    sent = []
+    arrived = in_one_piece(
+        tiled(source, target), lambda numbers: sent.append(numbers) or numbers.clone()
+    )
+    assert len(sent) == 1
+    for side, before in zip(arrived, tiled(source, target), strict=True):
+        for ours, theirs in zip(side.tensors(), before.tensors(), strict=True):
+            assert ours.dtype == torch.int32
+            assert torch.equal(ours, theirs)
+
+
+class Clock:
+    """A stand-in for an event of a GPU on which all is done at once."""
+
+    def __init__(self, *, enable_timing, blocking):
+        assert blocking  # or Python would take a core to wait
+
+    def record(self, stream):
+        self.time = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, later):
+        return 1e3 * (later.time - self.time) if hasattr(later, "time") else 0.0
+
+
+def on_a_gpu(monkeypatch, event):
+    monkeypatch.setattr(torch.cuda, "Event", event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    return Prefetcher(None, SimpleNamespace(device=torch.device("cuda")), 1, first_step=1)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_waiting_for_data_counts_where_the_gpu_stands_still(busy, monkeypatch):
+    class Busy(Clock):
+        def elapsed_time(self, later):
+            return 0.0  # there was always a step to do
+
+    monkeypatch.setattr(Prefetcher, "_input", lambda self, step: time.sleep(0.02) or step)
+    inputs, waited = on_a_gpu(monkeypatch, Busy if busy else Clock), 0.0
+    for step in inputs:
+        waited += inputs.waited
+        if step == 12:
+            break
+    inputs.close()
+    assert waited == 0 if busy else 0.1 < waited < 0.3
+
+
+def test_no_more_than_a_few_steps_are_launched_and_not_done(monkeypatch):
+    """A signal is heeded between steps: with hundreds of them on their way to a GPU it would come seconds late."""
+    done, launched = [], []
+
+    class Event(Clock):
+        def record(self, stream):
+            self.step = len(launched)
+
+        def synchronize(self):
+            done.append(self.step)
+
+    monkeypatch.setattr(Prefetcher, "_input", lambda self, step: step)
+    inputs = on_a_gpu(monkeypatch, Event)
+    for step in inputs:
+        assert len(launched) - len(done) <= prefetch.AHEAD
+        launched.append(step)
+        if step == 20:
+            break
+    inputs.close()
+    assert done == list(range(1, len(done) + 1))
+    assert len(done) >= 20 - prefetch.AHEAD - 1

@@ -1,0 +1,1 @@
+"""Corpora known by name: download them, unpack them, or generate them."""

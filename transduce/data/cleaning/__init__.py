@@ -1,0 +1,1 @@
+"""Find and drop sentence pairs that would teach the model something wrong."""

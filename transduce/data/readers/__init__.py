@@ -1,0 +1,1 @@
+"""Read sentence pairs from files of many formats."""

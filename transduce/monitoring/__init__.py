@@ -1,0 +1,1 @@
+"""Show a training run: terminal, metrics.jsonl, HTML report, TensorBoard."""

@@ -1,0 +1,92 @@
+"""The machine under a run: what it is, and how fast it could be."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+# Dense products per second as the makers state them, in TFLOP/s: (bf16, or fp16 where there is no bf16; float32).
+# The words are looked for in the device's name; the first row whose words are all there counts.
+PEAK_TFLOPS: dict[str, tuple[float, float]] = {
+    "B200": (2250, 75),
+    "GB200": (2250, 75),
+    "H100 PCIE": (756, 51),
+    "H100 NVL": (835, 60),
+    "H200": (990, 67),
+    "H100": (990, 67),
+    "GH200": (990, 67),
+    "H800": (990, 67),
+    "A100": (312, 19.5),
+    "A800": (312, 19.5),
+    "A40": (150, 37.4),
+    "A30": (165, 10.3),
+    "A10": (125, 31.2),
+    "L40S": (362, 91.6),
+    "L40": (181, 90.5),
+    "L4": (121, 30.3),
+    "V100": (125, 15.7),
+    "T4": (65, 8.1),
+    "RTX 5090": (209, 104.8),
+    "RTX 4090": (165, 82.6),
+    "RTX 4080": (97, 48.7),
+    "RTX 3090": (71, 35.6),
+    "RTX 3080": (59, 29.8),
+    "MI300X": (1307, 163.4),
+    "MI250X": (383, 47.9),
+}
+
+
+def peak_flops(device_name: str, precision: Literal["bf16", "float32"] = "bf16") -> float | None:
+    """FLOP/s that a GPU of this name could do at best, or None where it is not known (as for every CPU)."""
+    words = set(re.split(r"[^A-Z0-9]+", device_name.upper()))
+    for name, (bf16, float32) in PEAK_TFLOPS.items():
+        if set(name.split()) <= words:
+            return 1e12 * (bf16 if precision == "bf16" else float32)
+    return None
+
+
+def hardware() -> dict[str, Any]:
+    """CPU, memory, GPUs and versions, for the records of a run."""
+    import torch
+
+    found: dict[str, Any] = {"cpu": _cpu_name(), "cores": _cores(), "memory_gib": _memory_gib()}
+    if torch.cuda.is_available():
+        gpus = [
+            torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())
+        ]
+        found |= {
+            "gpu": gpus[0].name,
+            "gpus": len(gpus),
+            "gpu_memory_gib": round(gpus[0].total_memory / 2**30, 1),
+        }
+    return found | {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return named.group(1).strip() if named else platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """Those this process may use, where the system says so."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None

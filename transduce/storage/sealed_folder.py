@@ -1,0 +1,236 @@
+"""A folder on disk that is complete and verified, or not there: written aside, synced, manifest last, then renamed.
+
+A file's content is bytes, or named tensors, which become safetensors. Nothing here, and so nothing in a bundle or a
+checkpoint, is ever pickled; a file that the manifest does not name is never opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+from transduce.errors import TransduceError
+from transduce.storage.disk import sync, sync_folder
+from transduce.storage.tensors import file_chunks, file_size
+
+if TYPE_CHECKING:  # a bundle's config and tokenizer are read without waiting for torch
+    from torch import Tensor
+
+Content: TypeAlias = "bytes | Mapping[str, Tensor]"
+
+MANIFEST = "MANIFEST.json"
+SPARE = 1 << 16  # bytes of the manifest and of the file system's own records
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a folder holds, and what to say when it does not."""
+
+    name: str
+    version: int  # of the layout; a newer one is refused
+    error: type[TransduceError]
+    remedy: str  # what to do about a damaged one
+
+
+def write_folder(
+    path: Path, kind: Kind, files: Mapping[str, Content], *, replace: bool = False
+) -> Path:
+    """Write all the files or none. With `replace`, the folder that stands there stays whole until the new one is."""
+    if path.exists() and not (replace and (path / MANIFEST).is_file()):
+        raise kind.error(
+            f"{path} exists already and is never overwritten; choose another folder or remove it"
+        )
+    needed = SPARE + sum(map(_size, files.values()))
+    draft = path.with_name(f".{path.name}.writing-{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tidy(path.parent, path.name)
+        if shutil.disk_usage(path.parent).free < needed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        draft.mkdir()
+        written = {name: _write(draft / name, content) for name, content in files.items()}
+        _write(draft / MANIFEST, _seal(kind, written))
+        sync_folder(draft)
+        if path.exists():
+            os.rename(path, _set_aside(path))
+        os.rename(draft, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise kind.error(_why(path, needed, error)) from None
+    finally:
+        tidy(path.parent, path.name)
+    return path
+
+
+def delete_folder(path: Path, kind: Kind) -> None:
+    """Remove a folder; killed half-way, it is gone all the same, and `tidy` removes the rest."""
+    doomed = path.with_name(f".{path.name}.deleting-{secrets.token_hex(4)}")
+    try:
+        os.rename(path, doomed)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise kind.error(
+            f"{path} cannot be removed ({error.strerror}); remove it by hand"
+        ) from None
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def tidy(parent: Path, name: str = "") -> None:
+    """Undo what a killed process left half done to the folder of that name, or to any. One process writes a folder."""
+    pattern = f".{glob.escape(name) or '*'}"
+    for leftover in (*parent.glob(f"{pattern}.writing-*"), *parent.glob(f"{pattern}.deleting-*")):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for aside in parent.glob(f"{pattern}.replaced"):
+        path = aside.with_name(aside.name[1:].removesuffix(".replaced"))
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:  # killed between the two renames of a replacement
+            with contextlib.suppress(OSError):
+                os.rename(aside, path)
+
+
+def standing(path: Path) -> Path:
+    """The folder, or what stands in for it between the two renames of a replacement."""
+    return path if path.exists() or not _set_aside(path).exists() else _set_aside(path)
+
+
+def verify_folder(path: Path, kind: Kind, only: Collection[str] | None = None) -> dict[str, str]:
+    """The SHA-256 of each file by name, once every one of them (or of `only`) is found to be as it was written."""
+    manifest = _read_manifest(path, kind)
+    if manifest["format"] > kind.version:
+        raise kind.error(
+            f"{path} has {kind.name} format {manifest['format']}, but this transduce reads formats up to "
+            f"{kind.version}; upgrade transduce"
+        )
+    if manifest.get("kind") != kind.name:
+        raise kind.error(
+            f"{path} is a {manifest.get('kind')}; expected a {kind.name}: {kind.remedy}"
+        )
+    files = manifest.get("files")
+    if not _are_entries(files):
+        raise kind.error(
+            f"{path / MANIFEST} does not name files with their bytes and SHA-256; {kind.remedy}"
+        )
+    for name in files if only is None else only:
+        if name not in files or Path(name).name != name:
+            raise kind.error(f"{path / MANIFEST} names no file {name}; {kind.remedy}")
+        try:
+            _verify_file(path / name, files[name], kind)
+        except OSError as error:
+            raise kind.error(
+                f"{path / name} cannot be read ({error.strerror}); {kind.remedy}"
+            ) from None
+    return {name: entry["sha256"] for name, entry in files.items()}
+
+
+def has_newer_format(path: Path, kind: Kind) -> bool:
+    """Whether the folder is whole but was written by a later transduce."""
+    try:
+        return bool(_read_manifest(path, kind)["format"] > kind.version)
+    except kind.error:
+        return False
+
+
+def _set_aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.replaced")
+
+
+def _write(file: Path, content: Content) -> dict[str, Any]:
+    """Write and sync one file, hashing on the way; its entry in the manifest."""
+    digest, size = hashlib.sha256(), 0
+    with open(file, "xb") as stream:
+        for chunk in _chunks(content):
+            digest.update(chunk)
+            stream.write(chunk)
+            size += len(chunk)
+        sync(stream)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _why(path: Path, needed: int, error: OSError) -> str:
+    if error.errno not in DISK_FULL:
+        return f"{path} cannot be written ({error.strerror}: {error.filename}); what was saved before is intact"
+    tidy(path.parent, path.name)  # its own draft does not count as used
+    place = next(folder for folder in path.absolute().parents if folder.exists())
+    return (
+        f"{path} does not fit on the disk ({error.strerror}): it needs {needed:,} bytes and "
+        f"{shutil.disk_usage(place).free:,} are free; make room, what was saved before is intact"
+    )
+
+
+def _seal(kind: Kind, files: dict[str, Any]) -> bytes:
+    body = {"kind": kind.name, "format": kind.version, "files": files}
+    return json.dumps({**body, "sha256": _checksum(body)}, indent=1).encode()
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
+    """The manifest, verified by its own checksum: a flipped bit in it is not mistaken for a newer format."""
+    if not path.exists():
+        raise kind.error(f"{path} does not exist; expected a {kind.name}")
+    if not (path / MANIFEST).is_file():
+        raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
+        if (
+            manifest.pop("sha256") == _checksum(manifest)
+            and type(manifest["format"]) is int
+            and manifest["format"] > 0
+        ):
+            return manifest
+    except OSError as error:
+        raise kind.error(
+            f"{path / MANIFEST} cannot be read ({error.strerror}); {kind.remedy}"
+        ) from None
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        pass  # no JSON, or not of a manifest
+    raise kind.error(
+        f"{path / MANIFEST} is damaged: it does not match its own checksum; {kind.remedy}"
+    )
+
+
+def _are_entries(files: Any) -> TypeGuard[dict[str, dict[str, Any]]]:
+    return isinstance(files, dict) and all(
+        isinstance(entry, dict)
+        and type(entry.get("bytes")) is int
+        and isinstance(entry.get("sha256"), str)
+        for entry in files.values()
+    )
+
+
+def _verify_file(file: Path, expected: dict[str, Any], kind: Kind) -> None:
+    if not file.is_file():
+        raise kind.error(f"{file} is missing; {kind.remedy}")
+    found = file.stat().st_size
+    if found != expected["bytes"]:
+        raise kind.error(
+            f"{file} has {found:,} bytes; expected {expected['bytes']:,}: {kind.remedy}"
+        )
+    with open(file, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != expected["sha256"]:
+        raise kind.error(
+            f"{file} is damaged: its SHA-256 is not the one in {MANIFEST}; {kind.remedy}"
+        )
+
+
+def _size(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else file_size(content)
+
+
+def _chunks(content: Content) -> Iterable[bytes | memoryview]:
+    return [content] if isinstance(content, bytes) else file_chunks(content)

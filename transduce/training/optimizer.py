@@ -1,0 +1,57 @@
+"""§5.3: Adam as in the paper; AdamW and Muon as people use today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from transduce.config import TrainingConfig
+
+
+def build_optimisers(
+    parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig
+) -> list[Optimizer]:
+    """One optimiser for all parameters; with Muon two, since it takes only the matrices inside the layers.
+
+    On a GPU Adam's learning rate is a tensor that `set_learning_rate` fills: a captured graph sees each new value.
+    """
+    named = list(parameters)
+    matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
+    rest = [weight for name, weight in named if weight.ndim != 2 or not _inside_a_layer(name)]
+    if training.optimiser == "muon":
+        muon = torch.optim.Muon(
+            matrices, lr=0.0, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
+        )
+        return [muon, _adam(rest, training)]
+    return [_adam([weight for _, weight in named], training)]
+
+
+def _inside_a_layer(name: str) -> bool:
+    return ".encoder." in f".{name}" or ".decoder." in f".{name}"
+
+
+def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer:
+    kind = torch.optim.Adam if training.optimiser == "adam" else torch.optim.AdamW
+    on_gpu = parameters[0].is_cuda
+    return kind(
+        parameters,
+        lr=torch.zeros((), device=parameters[0].device) if on_gpu else 0.0,
+        betas=(training.beta_1, training.beta_2),
+        eps=training.eps,
+        weight_decay=training.weight_decay,
+        fused=True,
+        capturable=on_gpu,
+    )
+
+
+def set_learning_rate(optimisers: list[Optimizer], rate: float) -> None:
+    """Every group of every optimiser takes this rate."""
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
