@@ -1,6 +1,6 @@
 """Training throughput beside its peers, in one run: python -m bench.train [--preset base] [--steps 40] [--profile].
 
-Every contender takes the same optimiser steps on the same random sentence pairs, of lengths as in news text. Steps hold
+Every contender takes the same optimizer steps on the same random sentence pairs, of lengths as in news text. Steps hold
 pairs of similar lengths in padded rows, as the paper's do (§5.1), of few shapes that all occur before the clock starts;
 only ours on CUDA packs them. `--growth` shows instead how ours grows with the length of sentences and with the model.
 """
@@ -34,7 +34,7 @@ from transduce.presets import preset
 from transduce.storage.disk import whole_file
 from transduce.training.cuda_graph import GraphedStep
 from transduce.training.distributed import World
-from transduce.training.optimizer import build_optimisers
+from transduce.training.optimizer import build_optimizers
 from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, train_step
 
@@ -45,7 +45,7 @@ PEERS = ("transformers.MarianMTModel", "torch.nn.Transformer")
 PARTS = {  # of a step, by what stands in the names of operations and kernels; the first that fits
     "attention": ("attend", "attention", "varlen"),
     "loss": ("loss", "softmax", "logsumexp"),
-    "optimiser": ("adam", "foreach", "muon", "multi_tensor"),
+    "optimizer": ("adam", "foreach", "muon", "multi_tensor"),
     "products": ("gemm", "nvjet", "splitk", "mm", "cutlass", "linear", "relu_backward"),
     "embedding": ("embed", "grad_weight", "sum_and_scatter"),
     "residual and norm": ("norm", "residual"),
@@ -110,9 +110,9 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
     model = Transformer(recipe.model).to(device)
     accelerate(model)
     learner = Learner(model, recipe.training.eps_ls, bf16=cuda).train()
-    optimisers = build_optimisers(learner.named_parameters(), recipe.training)
+    optimizers = build_optimizers(learner.named_parameters(), recipe.training)
     if cuda:
-        graphed = GraphedStep(learner, optimisers, recipe.training, device)
+        graphed = GraphedStep(learner, optimizers, recipe.training, device)
     alone = World(0, 1, device)
 
     def step(i: int) -> object:
@@ -123,7 +123,7 @@ def ours(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
         )
         if cuda:
             return graphed(batch, count, i + 1, rate)  # type: ignore[arg-type]
-        return train_step(learner, optimisers, batch, count, recipe.training, i + 1, rate, alone)  # type: ignore[arg-type]
+        return train_step(learner, optimizers, batch, count, recipe.training, i + 1, rate, alone)  # type: ignore[arg-type]
 
     return step
 
@@ -178,7 +178,7 @@ def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.devic
             )
         )  # fmt: skip
     model = model.to(device).train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
     inputs = [
         tuple(side.ids.long().to(device) for side in padded(pairs, config.pad)) for pairs in steps
     ]
@@ -203,8 +203,8 @@ def peer(name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.devic
                 reduction="sum",
             )
         (loss / counts[i % STEPS]).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return step
 

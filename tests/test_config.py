@@ -255,7 +255,7 @@ def test_a_goal_needs_sentences_to_score():
 @pytest.mark.parametrize(
     ("section", "setting", "choices"),
     [
-        ("training", "optimiser", "adam, adamw, muon"),
+        ("training", "optimizer", "adam, adamw, muon"),
         ("training", "schedule", "paper, stable-decay, cosine"),
         ("model", "norm", "layer, rms"),
         ("model", "activation", "relu, gelu, swish, swiglu, geglu"),

@@ -13,7 +13,7 @@ from transduce.config import ModelConfig
 from transduce.corpora.phrases import phrases
 from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
-from transduce.training.optimizer import build_optimisers
+from transduce.training.optimizer import build_optimizers
 from transduce.training.run import Run
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +77,7 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
         {
             **names,
             "AlibiTransformer": Transformer,
-            "lion": build_optimisers,
+            "lion": build_optimizers,
             "log": lambda record: None,
         },
     )

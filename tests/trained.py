@@ -34,17 +34,17 @@ def train(steps=200, rows=48, **changes):
     sources, targets = (tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1))
     torch.manual_seed(1)
     model, pad = Transformer(recipe.model), recipe.model.pad
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=steps)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps)
     for _ in range(steps):
         picked = torch.randint(len(pairs), (rows,)).tolist()
         target = Tokens.padded([targets[i] for i in picked], pad)
         logits = model(Tokens.padded([sources[i] for i in picked], pad), target.shifted_right(pad))
         loss, _ = smoothed_loss(logits, target.ids, 0.1)
         (loss / (target.ids != pad).sum()).backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
     return model.eval(), tokenizer, recipe
 
 

@@ -241,9 +241,9 @@ class TokenizerConfig:
     joint: bool = True  # §5.1: one vocabulary for source and target
     character_coverage: float = 0.9995
     byte_fallback: bool = True
-    # Every digit is a piece of its own: numbers are spelt, not memorised.
+    # Every digit is a piece of its own: numbers are spelt, not memorized.
     split_digits: bool = False
-    normalise_punctuation: bool = False
+    normalize_punctuation: bool = False
     # BPE-dropout rate (unigram: smoothing, the smaller the wilder) at training time; 0: off.
     sampling: float = 0.0
     # With sampling: segmentations of each training pair in the store; an epoch takes the next.
@@ -292,7 +292,7 @@ class TrainingConfig:
     tokens_per_step: int = 25_000
     seed: int = 1
     eps_ls: float = 0.1  # §5.4
-    optimiser: Literal["adam", "adamw", "muon"] = "adam"  # §5.3
+    optimizer: Literal["adam", "adamw", "muon"] = "adam"  # §5.3
     beta_1: float = 0.9
     beta_2: float = 0.98
     eps: float = 1e-9

@@ -60,7 +60,7 @@ PARSER = replace(
 # What the field does today: pre-norm, RMSNorm, rotary positions, SwiGLU (its three matrices hold what two of d_ff did).
 MODERN = replace(
     _change(BASE, norm_order="pre", norm="rms", positions="rotary", activation="swiglu", d_ff=1344),
-    training=TrainingConfig(optimiser="adamw", weight_decay=0.01, clip_norm=1.0),
+    training=TrainingConfig(optimizer="adamw", weight_decay=0.01, clip_norm=1.0),
 )
 
 TINY = Recipe(

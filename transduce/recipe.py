@@ -18,6 +18,9 @@ from transduce.presets import PRESETS, preset
 
 Settings = TypeVar("Settings")
 
+# Settings that had another spelling in recipes and bundles of earlier versions.
+RENAMED = {"optimiser": "optimizer", "normalise_punctuation": "normalize_punctuation"}
+
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """The preset of that name, or the recipe in that TOML file, with `section.setting=value` applied on top."""
@@ -50,7 +53,8 @@ def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> S
     """A copy of a settings dataclass with the changes of a (nested) mapping, each checked against its type."""
     hints = settings_of(type(settings))
     values = {}
-    for name, value in changes.items():
+    for given, value in changes.items():
+        name = RENAMED.get(given, given)
         if name not in hints:
             sections = {
                 part: getattr(getattr(settings, part), "__dataclass_fields__", ()) for part in hints

@@ -15,10 +15,10 @@ TEXT = st.text(
 ) | st.text(max_size=20)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["as it is", "normalised"])
+@pytest.fixture(scope="module", params=[False, True], ids=["as it is", "normalized"])
 def tokenizer(request):
     return Tokenizer.train(
-        made_up_sentences(300), TokenizerConfig(vocab_size=340, normalise_punctuation=request.param)
+        made_up_sentences(300), TokenizerConfig(vocab_size=340, normalize_punctuation=request.param)
     )
 
 

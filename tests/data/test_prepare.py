@@ -209,7 +209,7 @@ def test_an_interrupted_call_goes_on_from_what_is_finished(recipe, tmp_path, mon
 
 def test_unfinished_work_of_other_inputs_is_thrown_away(recipe, tmp_path, monkeypatch):
     out = tmp_path / "x.store"
-    monkeypatch.setattr(stages, "_tokenise", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(stages, "_tokenize", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prepare(recipe, tmp_path, out)
     monkeypatch.undo()

@@ -38,9 +38,9 @@ def tokenizer(request):
 
 
 @pytest.fixture(scope="module")
-def normalising():
+def normalizing():
     texts = [f"“{text}” – it’s “so”…" for text in sentences(300)]
-    return Tokenizer.train(texts, replace(CONFIG, vocab_size=330, normalise_punctuation=True))
+    return Tokenizer.train(texts, replace(CONFIG, vocab_size=330, normalize_punctuation=True))
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text(
@@ -66,7 +66,7 @@ def round_trip(tokenizer, text):
     assert ids[-1] == EOS
     assert UNKNOWN not in ids
     assert tokenizer.pad not in ids
-    assert tokenizer.decode(ids) == text == tokenizer.normalise(text)
+    assert tokenizer.decode(ids) == text == tokenizer.normalize(text)
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -116,13 +116,13 @@ def test_training_is_deterministic(tokenizer):
     assert other.fingerprint != tokenizer.fingerprint
 
 
-def test_the_model_does_not_depend_on_where_it_was_trained(normalising, tmp_path, monkeypatch):
+def test_the_model_does_not_depend_on_where_it_was_trained(normalizing, tmp_path, monkeypatch):
     elsewhere = tmp_path / "a" / "longer" / "path"
     elsewhere.mkdir(parents=True)
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     texts = [f"“{text}” – it’s “so”…" for text in sentences(300)]
-    again = Tokenizer.train(texts, replace(CONFIG, vocab_size=330, normalise_punctuation=True))
-    assert again.to_bytes() == normalising.to_bytes()
+    again = Tokenizer.train(texts, replace(CONFIG, vocab_size=330, normalize_punctuation=True))
+    assert again.to_bytes() == normalizing.to_bytes()
 
 
 def test_a_batch_equals_its_sentences_one_by_one(tokenizer):
@@ -140,29 +140,29 @@ def test_sampling_is_seeded_and_lossless(tokenizer):
     assert tokenizer.decode_batch(once) == texts
 
 
-def test_punctuation_is_normalised_in_the_model_itself(normalising):
+def test_punctuation_is_normalized_in_the_model_itself(normalizing):
     text = "“It’s” – said «he»… in\u00a0Cafe\u0301 no\u00adw \u2581"
     plain = '"It\'s" - said "he"... in Café now \u2581'
-    assert normalising.decode(normalising.encode(text)) == plain == normalising.normalise(text)
-    assert normalising.encode(text) == normalising.encode(plain)
-    stock = sentencepiece.SentencePieceProcessor(model_proto=normalising.to_bytes())
+    assert normalizing.decode(normalizing.encode(text)) == plain == normalizing.normalize(text)
+    assert normalizing.encode(text) == normalizing.encode(plain)
+    stock = sentencepiece.SentencePieceProcessor(model_proto=normalizing.to_bytes())
     assert stock.decode(stock.encode("it’s")) == "it's"
 
 
 @given(st.text(st.sampled_from("aeiouAOU\u0300\u0301\u0302\u0308\u030a\u0323 "), max_size=10))
 @settings(max_examples=300, deadline=None, database=None)
-def test_accents_are_composed_as_unicode_does(normalising_once, text):
+def test_accents_are_composed_as_unicode_does(normalizing_once, text):
     canonical = unicodedata.normalize("NFD", text)
     alone = all(len(cluster) <= 1 for cluster in _mark_runs(canonical))
     # Runs of several marks are composed only where Unicode has one character for all of them.
     if alone:
-        assert normalising_once.normalise(canonical) == unicodedata.normalize("NFC", text)
+        assert normalizing_once.normalize(canonical) == unicodedata.normalize("NFC", text)
 
 
 @pytest.fixture(scope="session")
-def normalising_once():
+def normalizing_once():
     texts = [f"“{text}” – it’s “so”…" for text in sentences(300)]
-    return Tokenizer.train(texts, replace(CONFIG, vocab_size=330, normalise_punctuation=True))
+    return Tokenizer.train(texts, replace(CONFIG, vocab_size=330, normalize_punctuation=True))
 
 
 def _mark_runs(text):

@@ -116,10 +116,10 @@ def _lives(number):
 
 def test_without_a_terminal_progress_is_lines(capsys, monkeypatch):
     monkeypatch.setattr(workers, "_SECONDS", -1)
-    with progress("tokenising", 3000) as advance:
+    with progress("tokenizing", 3000) as advance:
         advance(1000)
         advance(500)
     assert capsys.readouterr().err.splitlines() == [
-        "tokenising: 1,000 of 3,000",
-        "tokenising: 1,500 of 3,000",
+        "tokenizing: 1,000 of 3,000",
+        "tokenizing: 1,500 of 3,000",
     ]

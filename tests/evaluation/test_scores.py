@@ -35,11 +35,11 @@ def test_the_numbers_are_sacrebleus():
 
 def test_compounds_are_split_in_the_papers_kind_alone():
     scores = score(HYPOTHESES, REFERENCES)
-    assert scores.tokenised_bleu.value > scores.bleu.value
-    assert "compounds-split" in scores.tokenised_bleu.signature
+    assert scores.tokenized_bleu.value > scores.bleu.value
+    assert "compounds-split" in scores.tokenized_bleu.signature
     same = score(HYPOTHESES[2:], REFERENCES[2:])
-    assert same.tokenised_bleu.value == pytest.approx(same.bleu.value)
-    assert [one.name for one in scores] == ["BLEU", "chrF", "tokenised BLEU"]
+    assert same.tokenized_bleu.value == pytest.approx(same.bleu.value)
+    assert [one.name for one in scores] == ["BLEU", "chrF", "tokenized BLEU"]
 
 
 def test_a_perfect_translation_scores_100():

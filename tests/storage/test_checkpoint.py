@@ -33,7 +33,7 @@ def state(step, size=50):
     torch.manual_seed(step)
     weights = {"embedding.weight": torch.randn(size, 4), "norm.bias": torch.randn(size)}
     adam = {f"{name}.first_moment": torch.randn_like(weight) for name, weight in weights.items()}
-    return {"model": weights, "optimiser": adam, "random": {"cpu": torch.get_rng_state()}}
+    return {"model": weights, "optimizer": adam, "random": {"cpu": torch.get_rng_state()}}
 
 
 def progress(step):
@@ -99,7 +99,7 @@ def test_steps_are_ordered_as_numbers(run):
 def test_a_group_that_is_absent_is_named(run):
     (run / "step-000002" / "ema.safetensors").write_bytes(b"not in the manifest")
     with pytest.raises(
-        CheckpointError, match="step-000002 holds no ema; it holds model, optimiser, random"
+        CheckpointError, match="step-000002 holds no ema; it holds model, optimizer, random"
     ):
         load_newest(run).tensors("ema")
 
@@ -386,7 +386,7 @@ def test_the_average_is_the_mean_of_the_weights(tmp_path):
 
 
 def test_an_average_needs_undamaged_checkpoints_of_one_model(run):
-    (run / "step-000001" / "optimiser.safetensors").unlink()  # not what is averaged
+    (run / "step-000001" / "optimizer.safetensors").unlink()  # not what is averaged
     average(checkpoints(run))
     for other in (
         {"other": torch.ones(1)},

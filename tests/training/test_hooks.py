@@ -216,13 +216,13 @@ def test_each_hook_changes_the_run(train, tmp_path):
 
 
 def test_the_default_hooks_are_what_a_run_without_hooks_does(train, tmp_path):
-    from transduce.training.optimizer import build_optimisers
+    from transduce.training.optimizer import build_optimizers
     from transduce.training.schedule import learning_rate
 
     plain = train("plain")
     settings = transduce.load_recipe(str(tmp_path / "plain/recipe.toml"))
     train(
-        "handed in", model=Transformer, optimizers=build_optimisers,
+        "handed in", model=Transformer, optimizers=build_optimizers,
         schedule=lambda step: learning_rate(settings, step),
         loss=lambda logits, labels: smoothed_loss(logits, labels, settings.training.eps_ls)[0],
     )  # fmt: skip

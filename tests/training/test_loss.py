@@ -52,12 +52,12 @@ def test_the_loss_of_half_precision_logits_is_summed_in_float32(logits):
 def test_padding_keeps_the_zero_vector_while_the_rest_learns():
     model = build(p_drop=0.0).float()
     torch.nn.init.zeros_(model.target_embedding.weight[PAD:].data)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     source, target = Tokens.padded(SOURCES, PAD), Tokens.padded(TARGETS, PAD)
     before = model.target_embedding.weight.detach().clone()
     for _ in range(3):
         smoothed_loss(model(source, target.shifted_right(PAD)), target.ids, 0.1)[0].backward()
-        optimiser.step()
+        optimizer.step()
     after = model.target_embedding.weight.detach()
     assert (after[PAD] == 0).all()
     assert (after[:PAD] != before[:PAD]).any(-1).all()

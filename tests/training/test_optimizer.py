@@ -5,19 +5,19 @@ import torch
 
 from tests.model.conftest import build
 from transduce.config import TrainingConfig
-from transduce.training.optimizer import build_optimisers, set_learning_rate
+from transduce.training.optimizer import build_optimizers, set_learning_rate
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
-def test_adam_is_its_formula_with_the_papers_numbers(optimiser):
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_adam_is_its_formula_with_the_papers_numbers(optimizer):
     gradients = torch.randn(3, 5, dtype=torch.float64) * 1e-8  # so small that eps matters
     weight = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
-    optimisers = build_optimisers([("weight", weight)], TrainingConfig(optimiser=optimiser))
+    optimizers = build_optimizers([("weight", weight)], TrainingConfig(optimizer=optimizer))
     expected, m, v = torch.zeros(3, 5, dtype=torch.float64)
     for step, gradient in enumerate(gradients, start=1):
         weight.grad = gradient.clone()
-        set_learning_rate(optimisers, 0.1 * step)
-        optimisers[0].step()
+        set_learning_rate(optimizers, 0.1 * step)
+        optimizers[0].step()
         m = 0.9 * m + 0.1 * gradient
         v = 0.98 * v + 0.02 * gradient**2
         expected = expected - 0.1 * step * m / (1 - 0.9**step) / (
@@ -27,26 +27,26 @@ def test_adam_is_its_formula_with_the_papers_numbers(optimiser):
 
 
 @pytest.mark.parametrize(
-    ("optimiser", "expected"), [("adam", [1.9, -2.9]), ("adamw", [1.9, -2.85])]
+    ("optimizer", "expected"), [("adam", [1.9, -2.9]), ("adamw", [1.9, -2.85])]
 )
-def test_weight_decay_is_decoupled_in_adamw_alone(optimiser, expected):
+def test_weight_decay_is_decoupled_in_adamw_alone(optimizer, expected):
     weight = torch.nn.Parameter(torch.tensor([2.0, -3.0]))
-    optimisers = build_optimisers(
-        [("weight", weight)], TrainingConfig(optimiser=optimiser, weight_decay=0.5)
+    optimizers = build_optimizers(
+        [("weight", weight)], TrainingConfig(optimizer=optimizer, weight_decay=0.5)
     )
-    set_learning_rate(optimisers, 0.1)
+    set_learning_rate(optimizers, 0.1)
     weight.grad = torch.zeros(2)
-    optimisers[0].step()
+    optimizers[0].step()
     # Without a gradient AdamW shrinks in proportion; Adam takes the decay for a gradient and steps by the rate.
     assert weight.tolist() == pytest.approx(expected)
 
 
 def test_muon_takes_the_matrices_inside_the_layers_and_adam_the_rest():
     model = build(sharing="none", positions="learned", max_positions=9)
-    optimisers = build_optimisers(model.named_parameters(), TrainingConfig(optimiser="muon"))
+    optimizers = build_optimizers(model.named_parameters(), TrainingConfig(optimizer="muon"))
     names = {id(weight): name for name, weight in model.named_parameters()}
     by_muon, by_adam = (
-        {names[id(w)] for w in optimiser.param_groups[0]["params"]} for optimiser in optimisers
+        {names[id(w)] for w in optimizer.param_groups[0]["params"]} for optimizer in optimizers
     )
     assert by_muon | by_adam == set(names.values())
     assert by_muon & by_adam == set()
@@ -56,8 +56,8 @@ def test_muon_takes_the_matrices_inside_the_layers_and_adam_the_rest():
 @torch.no_grad()
 def test_muon_steps_are_as_large_as_adams_and_decay_too():
     weight, bias = torch.nn.Parameter(torch.ones(64, 256)), torch.nn.Parameter(torch.ones(3))
-    training = TrainingConfig(optimiser="muon", weight_decay=0.5)
-    muon, _ = build_optimisers(
+    training = TrainingConfig(optimizer="muon", weight_decay=0.5)
+    muon, _ = build_optimizers(
         [("encoder.0.feed_forward.w_1.weight", weight), ("bias", bias)], training
     )
     set_learning_rate([muon], 0.1)
@@ -71,7 +71,7 @@ def test_muon_steps_are_as_large_as_adams_and_decay_too():
     assert float((weight - before).square().mean().sqrt()) == pytest.approx(0.2 * 0.1, rel=0.3)
 
 
-def test_every_optimiser_takes_the_rate():
-    optimisers = build_optimisers(build().named_parameters(), TrainingConfig(optimiser="muon"))
-    set_learning_rate(optimisers, 0.25)
-    assert [float(optimiser.param_groups[0]["lr"]) for optimiser in optimisers] == [0.25, 0.25]
+def test_every_optimizer_takes_the_rate():
+    optimizers = build_optimizers(build().named_parameters(), TrainingConfig(optimizer="muon"))
+    set_learning_rate(optimizers, 0.25)
+    assert [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers] == [0.25, 0.25]

@@ -128,7 +128,7 @@ def poison(numbers, rank):
         return take(self, micro_batches, target_tokens, at)
 
     def tell(self, judge, saver):
-        weights = collect(self.learner, self.optimisers)["model"].values()
+        weights = collect(self.learner, self.optimizers)["model"].values()
         print(
             "weights", self.standing.step, sum(weight.double().sum().item() for weight in weights)
         )
@@ -404,9 +404,9 @@ def test_30_killed_ranks_come_back_and_the_runs_end_as_if_nothing_happened(runs,
 
 
 def saved(run, number):
-    """Weights and the optimiser's memory after a step."""
+    """Weights and the optimizer's memory after a step."""
     place = run / f"checkpoints/step-{number:06d}"
-    return load_file(place / "model.safetensors") | load_file(place / "optimiser.safetensors")
+    return load_file(place / "model.safetensors") | load_file(place / "optimizer.safetensors")
 
 
 EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.validate_every=1000"]

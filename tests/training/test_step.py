@@ -14,7 +14,7 @@ from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.model import Tokens, Transformer
 from transduce.training.distributed import World
 from transduce.training.memory import recompute
-from transduce.training.optimizer import build_optimisers
+from transduce.training.optimizer import build_optimizers
 from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, StepResult, dropout_seed, seed_dropout, train_step
 
@@ -26,12 +26,12 @@ RECIPE = Recipe(model=ModelConfig(**SMALL), training=TrainingConfig(steps=10, wa
 def steps(micro_batches, recipe=RECIPE, count=3, world=ALONE, learner=None, total=0):
     """Weights after some steps on the same micro-batches, and the last result."""
     learner = learner or Learner(build(p_drop=recipe.model.p_drop), recipe.training.eps_ls)
-    optimisers = build_optimisers(learner.named_parameters(), recipe.training)
+    optimizers = build_optimizers(learner.named_parameters(), recipe.training)
     tokens = total or sum(int((target.ids != PAD).sum()) for _, target in micro_batches)
     for step in range(1, count + 1):
         result = train_step(
             learner,
-            optimisers,
+            optimizers,
             micro_batches,
             tokens,
             recipe.training,
@@ -144,28 +144,28 @@ def test_a_step_that_is_not_finite_changes_nothing():
 def test_clipping_bounds_the_gradient():
     recipe = replace(RECIPE, training=replace(RECIPE.training, clip_norm=1e-3))
     learner = Learner(build(), 0.1)
-    optimisers = build_optimisers(learner.named_parameters(), recipe.training)
+    optimizers = build_optimizers(learner.named_parameters(), recipe.training)
     seen = []
-    optimisers[0].register_step_pre_hook(
-        lambda optimiser, *_: seen.append(
+    optimizers[0].register_step_pre_hook(
+        lambda optimizer, *_: seen.append(
             torch.nn.utils.get_total_norm(
-                [weight.grad for weight in optimiser.param_groups[0]["params"]]
+                [weight.grad for weight in optimizer.param_groups[0]["params"]]
             )
         )
     )
-    result = train_step(learner, optimisers, [batch([0, 1])], 12, recipe.training, 1, 0.1, ALONE)
+    result = train_step(learner, optimizers, [batch([0, 1])], 12, recipe.training, 1, 0.1, ALONE)
     assert float(result.gradient_norm) > 1e-3
     assert float(seen[0]) == pytest.approx(1e-3, rel=1e-3)
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "adamw", "muon"])
-def test_one_batch_is_memorised(optimiser):
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_one_batch_is_memorized(optimizer):
     training = TrainingConfig(
         steps=80,
         warmup_steps=10,
         learning_rate=0.01,
         eps_ls=0.0,
-        optimiser=optimiser,
+        optimizer=optimizer,
         schedule="cosine",
     )
     recipe = Recipe(model=RECIPE.model, training=training)
@@ -186,7 +186,7 @@ def test_a_copy_task_is_solved():
     )
     recipe = Recipe(model=config, training=training)
     learner = Learner(Transformer(config), 0.0)
-    optimisers = build_optimisers(learner.named_parameters(), training)
+    optimizers = build_optimizers(learner.named_parameters(), training)
     generator = torch.Generator().manual_seed(1)
 
     def sentences(count):
@@ -199,7 +199,7 @@ def test_a_copy_task_is_solved():
     for step in range(1, training.steps + 1):
         tokens = Tokens.padded(sentences(64), 13)
         rate, count = learning_rate(recipe, step), int((tokens.ids != 13).sum())
-        train_step(learner, optimisers, [(tokens, tokens)], count, training, step, rate, ALONE)
+        train_step(learner, optimizers, [(tokens, tokens)], count, training, step, rate, ALONE)
     unseen = Tokens.padded(sentences(200), 13)
     answers = learner.model.eval()(unseen, unseen.shifted_right(13)).argmax(-1)
     real = unseen.ids != 13

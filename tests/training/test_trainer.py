@@ -650,7 +650,7 @@ def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimiser": "muon"}]
+    "settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimizer": "muon"}]
 )
 def test_what_users_expect_today_trains(made, tmp_path, settings):
     recipe = change(made[1], steps=3, validation_sentences=0, **settings)

@@ -146,7 +146,7 @@ def prepare(
     out: Path | None = None,
     workers: int = 0,
 ) -> None:
-    """Make a recipe's token store: clean, learn the tokenizer, tokenise; goes on where it stopped.
+    """Make a recipe's token store: clean, learn the tokenizer, tokenize; goes on where it stopped.
 
     Example: transduce prepare en-de.toml data.tokenizer.vocab_size=32000
 

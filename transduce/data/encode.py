@@ -51,7 +51,7 @@ class WordEncoder(RowEncoder):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
         self._known: dict[str, bytes] = {}
-        # Words of which normalisation leaves nothing; only the space in front of them stays.
+        # Words of which normalization leaves nothing; only the space in front of them stays.
         self._vanishing = {""}
         self._space = self._bytes(tokenizer.encode("  ")[:1])
         self._eos = self._bytes([EOS])
@@ -83,7 +83,7 @@ SIDES = ("source", "target")
 
 @dataclass(frozen=True)
 class Task:
-    """One spooled file, and how to tokenise it."""
+    """One spooled file, and how to tokenize it."""
 
     spooled: Path
     done: Path  # exists once the task is finished
@@ -96,7 +96,7 @@ class Task:
     variants: int
 
 
-def tokenise(task: Task) -> int:
+def tokenize(task: Task) -> int:
     """Do a task; the number of pairs read."""
     texts = read_spool(task.spooled)
     pairs = len(texts[0])

@@ -50,7 +50,7 @@ class OwnTokenizer(Tokenizer):
         """With the end, the unknown and padding."""
         return self.size + 3
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """The text itself."""
         return text
 

@@ -1,4 +1,4 @@
-"""From a recipe to a token store: clean, learn the tokenizer, tokenise, write. Each stage goes on where it stopped.
+"""From a recipe to a token store: clean, learn the tokenizer, tokenize, write. Each stage goes on where it stopped.
 
 Work is done in `NAME.store.partial`, next to the store. What is finished there is found again by the next call if the
 inputs are still the same; the store itself appears in one move, when it is whole.
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from transduce.config import DataConfig, Recipe
-from transduce.data.encode import SIDES, Task, tokenise
+from transduce.data.encode import SIDES, Task, tokenize
 from transduce.data.inputs import Inputs, differences, read_inputs
 from transduce.data.shuffle import Cleaned, clean, read_spool
 from transduce.data.store import MANIFEST, Store
@@ -97,7 +97,7 @@ def prepare(
             for side, tokenizer in given.items():
                 write_file(work / f"{side}.model", tokenizer.to_bytes())
             _learn(recipe.data, work, cleaned["train"], say)
-            _tokenise(recipe.data, work, cleaned, given, workers, say)
+            _tokenize(recipe.data, work, cleaned, given, workers, say)
             _publish(recipe.data, inputs, work, cleaned, given, out)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -199,7 +199,7 @@ def _sample(work: Path, files: Iterable[str], pairs: int) -> tuple[list[str], li
     return [sources[row] for row in chosen], [targets[row] for row in chosen]
 
 
-def _tokenise(
+def _tokenize(
     data: DataConfig,
     work: Path,
     cleaned: Cleaned,
@@ -231,11 +231,11 @@ def _tokenise(
     tasks = [task for task in tasks if not task.done.exists()]
     pairs = sum(about["kept"] for corpora in cleaned.values() for about in corpora.values())
     done = 0
-    with progress("tokenising", pairs) as advance:
-        for more in spread(tokenise, tasks, workers if pairs > _ALONE else 1):
+    with progress("tokenizing", pairs) as advance:
+        for more in spread(tokenize, tasks, workers if pairs > _ALONE else 1):
             done += more
             advance(more)
-    say(f"tokenised {done:,} pairs in {time.monotonic() - started:.0f} s")
+    say(f"tokenized {done:,} pairs in {time.monotonic() - started:.0f} s")
 
 
 def _publish(

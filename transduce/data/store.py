@@ -71,7 +71,7 @@ class Section:
         return len(self.source) // self.variants
 
     def texts(self, corpus: str) -> tuple[list[str], list[str]]:
-        """The sources and the targets of a validation or test set as they were before tokenisation, in order."""
+        """The sources and the targets of a validation or test set as they were before tokenization, in order."""
         if self._texts is None:
             raise DataError(
                 "the text of training pairs is not kept in a store; read the corpus itself"

@@ -116,8 +116,8 @@ class Tokenizer:
         """SHA-256 of the model: two tokenizers with the same one give the same ids."""
         return hashlib.sha256(self._model).hexdigest()
 
-    def normalise(self, text: str) -> str:
-        """The text that `decode(encode(text))` gives back: itself, unless punctuation is normalised."""
+    def normalize(self, text: str) -> str:
+        """The text that `decode(encode(text))` gives back: itself, unless punctuation is normalized."""
         standing_in = text.replace(_SPACE_MARK, stand_in := self._stand_in(text))
         marked: str = self._processor.normalize(standing_in)
         return (
@@ -225,7 +225,7 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
     model = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         rules: dict[str, Any] = {}
-        if config.normalise_punctuation:
+        if config.normalize_punctuation:
             path = os.path.join(folder, "rules.tsv")
             Path(path).write_text(_punctuation_rules(), encoding="ascii")
             rules = {"normalization_rule_tsv": path}

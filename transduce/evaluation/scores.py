@@ -27,11 +27,11 @@ class Scores:
 
     bleu: Score
     chrf: Score
-    tokenised_bleu: Score  # comparable with the paper's Table 2 and with nothing else
+    tokenized_bleu: Score  # comparable with the paper's Table 2 and with nothing else
     ter: Score | None = None
 
     def __iter__(self) -> Any:
-        return iter([one for one in (self.bleu, self.chrf, self.tokenised_bleu, self.ter) if one])
+        return iter([one for one in (self.bleu, self.chrf, self.tokenized_bleu, self.ter) if one])
 
     def to_json(self) -> dict[str, Any]:
         """By name: the value and the signature."""
@@ -55,7 +55,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = F
     return Scores(
         _measure("BLEU", BLEU(), hypotheses, references),
         _measure("chrF", CHRF(), hypotheses, references),
-        _tokenised_bleu(hypotheses, references),
+        _tokenized_bleu(hypotheses, references),
         _measure("TER", TER(), hypotheses, references) if ter else None,
     )
 
@@ -65,7 +65,7 @@ def _measure(name: str, metric: Any, hypotheses: Sequence[str], references: Sequ
     return Score(name, value, str(metric.get_signature()))
 
 
-def _tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """BLEU of tokens in which the parts of hyphenated compounds count as words: Table 2's kind of BLEU.
 
     Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script, which differ in rare marks.
@@ -73,13 +73,13 @@ def _tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Sco
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-    tokenise = Tokenizer13a()
+    tokenize = Tokenizer13a()
 
     def words(texts: Sequence[str]) -> list[str]:
-        return [_COMPOUND.sub(" ##AT##-##AT## ", tokenise(text)) for text in texts]
+        return [_COMPOUND.sub(" ##AT##-##AT## ", tokenize(text)) for text in texts]
 
     metric = BLEU(tokenize="none", force=True)
-    found = _measure("tokenised BLEU", metric, words(hypotheses), words(references))
+    found = _measure("tokenized BLEU", metric, words(hypotheses), words(references))
     return Score(
         found.name, found.value, f"{found.signature.replace('tok:none', 'tok:13a+compounds-split')}"
     )

@@ -47,20 +47,20 @@ def _loss_and_gradient(
             values * LOG2_E - highest * LOG2_E
         )
         everything += values
-    normaliser = highest + tl.log(tl.sum(sums, 0))
+    normalizer = highest + tl.log(tl.sum(sums, 0))
     share = EPS / (V - 2)
     others = tl.sum(everything, 0) - (V - 1) * true
-    tl.store(losses + row, tl.where(counts, normaliser - true - share * others, 0.0))
-    tl.store(likelihoods + row, tl.where(counts, normaliser - true, 0.0))
+    tl.store(losses + row, tl.where(counts, normalizer - true - share * others, 0.0))
+    tl.store(likelihoods + row, tl.where(counts, normalizer - true, 0.0))
     one = tl.where(counts, 1.0, 0.0)
     for start in range(0, whole, BLOCK):
         values = tl.load(here + start + columns).to(tl.float32)
-        gradient = tl.exp2(values * LOG2_E - normaliser * LOG2_E) * one - share * one
+        gradient = tl.exp2(values * LOG2_E - normalizer * LOG2_E) * one - share * one
         tl.store(here + start + columns, gradient.to(logits.dtype.element_ty))
-    gradient = tl.where(inside, tl.exp2((last - normaliser) * LOG2_E) * one - share * one, 0.0)
+    gradient = tl.where(inside, tl.exp2((last - normalizer) * LOG2_E) * one - share * one, 0.0)
     tl.store(here + whole + columns, gradient.to(logits.dtype.element_ty), mask=whole + columns < V)
     tl.debug_barrier()  # then what is said of the label is the last word
-    gradient = tl.exp2((true - normaliser) * LOG2_E) - (1 - EPS)
+    gradient = tl.exp2((true - normalizer) * LOG2_E) - (1 - EPS)
     tl.store(here + label, gradient.to(logits.dtype.element_ty), mask=counts)
 
 

@@ -1,7 +1,7 @@
 """A trained model as one folder with everything: recipe, tokenizer, weights, scores, provenance, card, manifest.
 
 The pieces are checked against each other when they are saved and against the manifest when they are loaded, so a
-vocabulary that does not fit the weights cannot happen. Text normalisation is part of the tokenizer's file.
+vocabulary that does not fit the weights cannot happen. Text normalization is part of the tokenizer's file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A training state on disk: atomic, verified, never pickled, saved while training goes on.
 
 A run keeps `step-NNNNNN/` folders (see `folder`): one safetensors file for each group of tensors (the weights, the
-optimiser's, random states: a byte tensor each) and `progress.json` for everything else.
+optimizer's, random states: a byte tensor each) and `progress.json` for everything else.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Learning (§5): loss, schedule, optimiser, the step and the loop."""
+"""Learning (§5): loss, schedule, optimizer, the step and the loop."""

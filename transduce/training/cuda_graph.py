@@ -21,11 +21,11 @@ class GraphedStep:
     def __init__(
         self,
         learner: nn.Module,
-        optimisers: list[Optimizer],
+        optimizers: list[Optimizer],
         training: TrainingConfig,
         device: torch.device,
     ) -> None:
-        self._learner, self._optimisers, self._training = learner, optimisers, training
+        self._learner, self._optimizers, self._training = learner, optimizers, training
         self._scale = torch.zeros((), device=device)
         self._inputs: list[MicroBatch] = []
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -49,7 +49,7 @@ class GraphedStep:
                 for kept, new in zip(side.tensors(), other.tensors(), strict=True):
                     kept.copy_(new, non_blocking=True)
         self._scale.fill_(1 / target_tokens)
-        set_learning_rate(self._optimisers, rate)
+        set_learning_rate(self._optimizers, rate)
         seed_dropout(self._training.seed, step, 0, self._scale.device)
         self._calls += 1
         if self._calls <= WARM_UP:
@@ -74,5 +74,5 @@ class GraphedStep:
 
     def _work(self) -> tuple[Tensor, Tensor]:
         sums, norm = accumulate(self._learner, self._inputs, self._scale)
-        update(self._learner, self._optimisers, norm, self._training.clip_norm)
+        update(self._learner, self._optimizers, norm, self._training.clip_norm)
         return sums, norm

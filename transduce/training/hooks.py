@@ -20,7 +20,7 @@ from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.engines.torch import refuse_other_protocol
 from transduce.errors import ConfigError, HookError, TransduceError, lacks_memory
 from transduce.model import Transformer
-from transduce.training.optimizer import build_optimisers
+from transduce.training.optimizer import build_optimizers
 from transduce.training.schedule import learning_rate
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Hooks:
     ) -> list[Any]:
         """Make the optimizers, and check that their state can be saved."""
         if self.optimizers is None:
-            return build_optimisers(parameters, training)
+            return build_optimizers(parameters, training)
         learning = [(name, weight) for name, weight in parameters if weight.requires_grad]
         made = called("optimizers", self.optimizers, learning, training)
         optimizers = list(made) if isinstance(made, Sequence) else [made]

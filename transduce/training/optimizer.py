@@ -11,17 +11,17 @@ from torch.optim import Optimizer
 from transduce.config import TrainingConfig
 
 
-def build_optimisers(
+def build_optimizers(
     parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig
 ) -> list[Optimizer]:
-    """One optimiser for all parameters; with Muon two, since it takes only the matrices inside the layers.
+    """One optimizer for all parameters; with Muon two, since it takes only the matrices inside the layers.
 
     On a GPU Adam's learning rate is a tensor that `set_learning_rate` fills: a captured graph sees each new value.
     """
     named = list(parameters)
     matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
     rest = [weight for name, weight in named if weight.ndim != 2 or not _inside_a_layer(name)]
-    if training.optimiser == "muon":
+    if training.optimizer == "muon":
         muon = torch.optim.Muon(
             matrices, lr=0.0, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
         )
@@ -34,7 +34,7 @@ def _inside_a_layer(name: str) -> bool:
 
 
 def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer:
-    kind = torch.optim.Adam if training.optimiser == "adam" else torch.optim.AdamW
+    kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
     on_gpu = parameters[0].is_cuda
     return kind(
         parameters,
@@ -47,10 +47,10 @@ def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer
     )
 
 
-def set_learning_rate(optimisers: list[Optimizer], rate: float) -> None:
-    """Every group of every optimiser takes this rate."""
-    for optimiser in optimisers:
-        for group in optimiser.param_groups:
+def set_learning_rate(optimizers: list[Optimizer], rate: float) -> None:
+    """Every group of every optimizer takes this rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:

@@ -25,20 +25,20 @@ from transduce.errors import ConfigError
 Groups = dict[str, dict[str, Tensor]]
 
 WHOLE = StateDictOptions(full_state_dict=True)
-GROUP = "group "  # and its number: what an optimiser remembers of a group of parameters
+GROUP = "group "  # and its number: what an optimizer remembers of a group of parameters
 NUMBERS = {"int": int, "float": float, "bool": bool}
 PREFIX = "model."  # of the model inside the learner
 
 
-def collect(learner: nn.Module, optimisers: list[Optimizer]) -> Groups:
-    """Weights by their public names, and what the optimisers remember of each. Every rank must call it."""
+def collect(learner: nn.Module, optimizers: list[Optimizer]) -> Groups:
+    """Weights by their public names, and what the optimizers remember of each. Every rank must call it."""
     weights: dict[str, Any] = get_model_state_dict(learner, options=WHOLE)
-    memory: dict[str, Any] = get_optimizer_state_dict(learner, optimisers, options=WHOLE)
+    memory: dict[str, Any] = get_optimizer_state_dict(learner, optimizers, options=WHOLE)
     kept: dict[str, Tensor] = {}
     for name, values in memory["state"].items():
         kept |= _as_tensors(name, values)
-    for number, (optimiser, group) in enumerate(_groups(optimisers)):
-        kept |= _as_tensors(f"{GROUP}{number}", _moved(optimiser, group))
+    for number, (optimizer, group) in enumerate(_groups(optimizers)):
+        kept |= _as_tensors(f"{GROUP}{number}", _moved(optimizer, group))
     return {
         "model": {name.removeprefix(PREFIX): weight for name, weight in weights.items()},
         "optimiser": kept,
@@ -46,10 +46,10 @@ def collect(learner: nn.Module, optimisers: list[Optimizer]) -> Groups:
 
 
 def restore(
-    learner: nn.Module, optimisers: list[Optimizer], groups: Mapping[str, Mapping[str, Tensor]]
+    learner: nn.Module, optimizers: list[Optimizer], groups: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
-    """Put a collected state back. Settings of the optimisers stay those of the recipe."""
-    memory: dict[str, Any] = get_optimizer_state_dict(learner, optimisers, options=WHOLE)
+    """Put a collected state back. Settings of the optimizers stay those of the recipe."""
+    memory: dict[str, Any] = get_optimizer_state_dict(learner, optimizers, options=WHOLE)
     memory["state"] = {}
     moved: list[tuple[int, str, Any]] = []
     for name, value in groups["optimiser"].items():
@@ -62,30 +62,30 @@ def restore(
             memory["state"].setdefault(weight, {})[key] = found
     # A weight that nothing learns from, as some models have, is not remembered.
     options = StateDictOptions(full_state_dict=True, strict=False)
-    set_optimizer_state_dict(learner, optimisers, memory, options=options)
+    set_optimizer_state_dict(learner, optimizers, memory, options=options)
     for number, key, found in moved:
-        _groups(optimisers)[number][1][key] = found
-    # The last: torch fills optimisers by a step that is none.
+        _groups(optimizers)[number][1][key] = found
+    # The last: torch fills optimizers by a step that is none.
     load_weights(learner, groups["model"])
 
 
-def _groups(optimisers: list[Optimizer]) -> list[tuple[Optimizer, dict[str, Any]]]:
-    return [(optimiser, group) for optimiser in optimisers for group in optimiser.param_groups]
+def _groups(optimizers: list[Optimizer]) -> list[tuple[Optimizer, dict[str, Any]]]:
+    return [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
 
 
-def _moved(optimiser: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a group of parameters that are not as the optimiser was made: some count steps there."""
+def _moved(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a group of parameters that are not as the optimizer was made: some count steps there."""
     return {
         key: value
         for key, value in group.items()
         if key not in ("lr", "initial_lr")
         and type(value).__name__ in NUMBERS
-        and value != optimiser.defaults.get(key)
+        and value != optimizer.defaults.get(key)
     }
 
 
 def _as_tensors(name: str, values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What an optimiser remembers under a name; numbers become tensors whose names say what they were."""
+    """What an optimizer remembers under a name; numbers become tensors whose names say what they were."""
     found = {}
     for key, value in values.items():
         kind = type(value).__name__

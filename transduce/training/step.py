@@ -1,4 +1,4 @@
-"""One optimiser step. The loss is a sum, divided once by the target tokens of all micro-batches on all ranks, so that
+"""One optimizer step. The loss is a sum, divided once by the target tokens of all micro-batches on all ranks, so that
 accumulation, packing and uneven ranks give exactly the gradient of one big batch."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Learner(nn.Module):
         self.loss = loss
 
     def forward(self, source: Tokens, target: Tokens) -> Tensor:
-        """(B, S), (B, T) -> what is minimised and the negative log-likelihood, summed: (2,)."""
+        """(B, S), (B, T) -> what is minimized and the negative log-likelihood, summed: (2,)."""
         if not self.bf16:
             return self._sums(source, target)
         names, weights = zip(*self.named_parameters(), strict=True)
@@ -123,7 +123,7 @@ class StepResult:
 
 def train_step(
     learner: nn.Module,
-    optimisers: list[Optimizer],
+    optimizers: list[Optimizer],
     micro_batches: Sequence[MicroBatch],
     target_tokens: int,
     training: TrainingConfig,
@@ -136,11 +136,11 @@ def train_step(
     `target_tokens` counts those of all ranks. A gradient that is not finite on any rank is applied on none.
     """
     seed_dropout(training.seed, step, world.rank, world.device)
-    set_learning_rate(optimisers, rate)
+    set_learning_rate(optimizers, rate)
     # DDP and FSDP average over ranks; the gradient wanted is the sum over ranks by the global count.
     scale = torch.tensor(world.size / target_tokens, device=world.device)
     sums, norm = accumulate(learner, micro_batches, scale)
-    update(learner, optimisers, norm, training.clip_norm)
+    update(learner, optimizers, norm, training.clip_norm)
     return StepResult(world.total(sums), target_tokens, norm)
 
 
@@ -160,18 +160,18 @@ def accumulate(
     return sums, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
-def update(learner: nn.Module, optimisers: list[Optimizer], norm: Tensor, clip_norm: float) -> None:
-    """Clip, and let the optimisers apply the gradient if it is finite: the norm is the same number on all ranks."""
+def update(learner: nn.Module, optimizers: list[Optimizer], norm: Tensor, clip_norm: float) -> None:
+    """Clip, and let the optimizers apply the gradient if it is finite: the norm is the same number on all ranks."""
     if clip_norm > 0:
         nn.utils.clip_grads_with_norm_(learner.parameters(), clip_norm, norm)
-    for optimiser in optimisers:
+    for optimizer in optimizers:
         # Decided on the device: the host need not wait.
-        if norm.is_cuda and optimiser.defaults.get("fused"):
-            optimiser.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
-            optimiser.step()
+        if norm.is_cuda and optimizer.defaults.get("fused"):
+            optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+            optimizer.step()
         elif torch.isfinite(norm):
-            optimiser.step()
-        optimiser.zero_grad()
+            optimizer.step()
+        optimizer.zero_grad()
 
 
 def seed_dropout(seed: int, step: int, rank: int, device: torch.device) -> None:

@@ -54,7 +54,7 @@ def train(
             copies of which are trained. It needs `config`, `encode` and `decode` (`engines.torch`).
         optimizers: Makes your own optimizers, from the named parameters and the TrainingConfig.
         schedule: The learning rate of step 1, 2, 3, ...
-        loss: The sum over all target tokens of what is minimised, from logits (B, T, V) and labels (B, T); padding,
+        loss: The sum over all target tokens of what is minimized, from logits (B, T, V) and labels (B, T); padding,
             the last id, is no label.
         callbacks: Called with every record of metrics.jsonl; one that returns True ends the run.
         tokenizer: A tokenizer of your own (`size`, `encode`, `decode`), or those of source and target.

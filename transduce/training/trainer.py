@@ -71,7 +71,7 @@ def run_training(
 
 
 class Trainer:
-    """A run: the model and its optimisers, where it stands, and the folder it is written to."""
+    """A run: the model and its optimizers, where it stands, and the folder it is written to."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Trainer:
         self.learner = distribute(
             learner.train(), self.model, training.sharding, world, bf16=self.bf16
         )
-        self.optimisers = hooks.build_optimizers(self.learner.named_parameters(), training)
+        self.optimizers = hooks.build_optimizers(self.learner.named_parameters(), training)
         self.standing = RunState(tokenizers=_tokenizers(store), hooks=hooks.names)
         self.ema: dict[str, Tensor] = {}
         self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
@@ -117,13 +117,13 @@ class Trainer:
             graph = f"; no CUDA graph: {python}" if python else "; the step is one CUDA graph"
             self.messages.append(("kernels", f"{acceleration}{graph}"))
         if hooks.optimizers is not None:
-            names = ", ".join(type(each).__name__ for each in self.optimisers)
+            names = ", ".join(type(each).__name__ for each in self.optimizers)
             self.messages.append(
                 ("advice", f"the schedule sets the learning rate of {names}, not its own lr")
             )
         graphed = world.device.type == "cuda" and not python
         self._graph = (
-            GraphedStep(learner, self.optimisers, training, world.device) if graphed else None
+            GraphedStep(learner, self.optimizers, training, world.device) if graphed else None
         )
 
     def _part_of_python(self, learner: Learner) -> str | None:
@@ -131,7 +131,7 @@ class Trainer:
         training = self.recipe.training
         reasons = {
             "several ranks": self.world.size > 1,
-            "training.optimiser is muon": training.optimiser == "muon",
+            "training.optimizer is muon": training.optimizer == "muon",
             "training.recompute": training.recompute,
             "optimizers of your own": self.hooks.optimizers is not None,
             "a loss of your own": learner.loss is not None,
@@ -274,7 +274,7 @@ class Trainer:
             return
         if self._stopped(judge):
             return
-        weights = whole(self.ema) if self.ema else collect(self.learner, self.optimisers)["model"]
+        weights = whole(self.ema) if self.ema else collect(self.learner, self.optimizers)["model"]
         if self.store.validation.pairs:
             what = "translating" if self.recipe.training.validation_sentences else "the loss of"
             judge.progress.event(self.standing.step, "validating", f"{what} the validation set")
@@ -294,7 +294,7 @@ class Trainer:
             training = self.recipe.training
             result = train_step(
                 self.learner,
-                self.optimisers,
+                self.optimizers,
                 micro_batches,
                 target_tokens,
                 training,
@@ -327,8 +327,8 @@ class Trainer:
                 f"again, as torchrun --max-restarts does, the run goes on with {2 * self.micro_batches}"
             ) from None
         self.micro_batches *= 2
-        for optimiser in self.optimisers:
-            optimiser.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         if self._graph is not None:
             self._graph.forget()
         torch.cuda.empty_cache()
@@ -353,7 +353,7 @@ class Trainer:
 
     def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
         """Every rank collects, rank 0 writes."""
-        groups = collect(self.learner, self.optimisers)
+        groups = collect(self.learner, self.optimizers)
         if self.ema:
             groups["ema"] = whole(self.ema)
         if self.world.speaks:
@@ -376,7 +376,7 @@ class Trainer:
             groups = {group: found.tensors(group) for group in found.groups}
             self.standing = RunState.from_json(found.progress)
             self._refuse_other_hooks()
-            restore(self.learner, self.optimisers, groups)
+            restore(self.learner, self.optimizers, groups)
             self.ema = spread(groups["ema"], self.model) if "ema" in groups else {}
             if self.standing.tokenizers != _tokenizers(self.store):
                 raise ConfigError(

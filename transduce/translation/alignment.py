@@ -60,7 +60,7 @@ def word_links(
     source_ids = tokenizers[0].encode(source)
     links = token_links(model, source_ids, [*ids, EOS])
     from_words = _words_of_tokens(
-        tokenizers[0], source_ids, tokenizers[0].normalise(source), source
+        tokenizers[0], source_ids, tokenizers[0].normalize(source), source
     )
     to_words = _words_of_tokens(tokenizers[1], ids, translation, translation)
     found = set()

@@ -531,7 +531,7 @@ REPEATS = [
         test=["y.en", "y.de"],
     ),
     Case(
-        "one long side leaked in another normalisation",
+        "one long side leaked in another normalization",
         {
             **after(
                 "something else", unicodedata.normalize("NFD", LONG_DE).upper().replace(" ", "  ")
