@@ -181,7 +181,7 @@ def test_the_picks_of_logits_are_the_candidates_of_log_probabilities(V, levels, 
 
 
 def copy(beams):
-    return searches._each(lambda tensor: tensor.clone(), beams)
+    return searches._map_tensors(lambda tensor: tensor.clone(), beams)
 
 
 # Always the same examples, and none is made smaller: the interpreter takes its time.
@@ -355,7 +355,7 @@ def test_long_sources_take_room_even_if_little_is_said(monkeypatch):
 @torch.inference_mode()
 def test_a_bad_prefix_and_an_empty_source_are_refused():
     model, config = accelerated(N=1), SearchConfig(max_length=3)
-    with pytest.raises(InputError, match="the end"):
+    with pytest.raises(InputError, match="end of sentence"):
         list(slots.search(model, jobs_of([[5, 0]], config, [(1, 0)]), config, {}))
     with pytest.raises(InputError, match="empty sequence"):
         list(slots.search(model, jobs_of([[]], config, [()]), config, {}))
@@ -373,7 +373,7 @@ def test_a_bad_prefix_and_an_empty_source_are_refused():
 def test_a_model_that_gives_no_number_is_named():
     model, config = accelerated(N=1), SearchConfig(max_length=3)
     model.target_embedding.weight.fill_(torch.nan)
-    with pytest.raises(InputError, match="not a number"):
+    with pytest.raises(InputError, match="zero or NaN"):
         list(slots.search(model, jobs_of([[5, 0]], config, [()]), config, {}))
 
 

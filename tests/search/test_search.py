@@ -475,13 +475,13 @@ def test_an_empty_batch_an_empty_sentence_and_a_limit_of_nothing():
 
 
 def test_a_broken_model_and_an_impossible_prefix_are_named():
-    with pytest.raises(InputError, match="not a number"):
+    with pytest.raises(InputError, match="zero or NaN"):
         run(lambda *_: [math.nan] * 5, [3], 5, SearchConfig())
-    with pytest.raises(InputError, match="no probability"):
+    with pytest.raises(InputError, match="zero or NaN"):
         run(lambda *_: [-math.inf] * 5, [3], 5, SearchConfig())
     with pytest.raises(InputError, match="has 4 tokens"):
         run(random_model(1, 5), [3], 5, SearchConfig(), prefixes=[[1, 2, 1, 2]])
-    with pytest.raises(InputError, match="the end"):
+    with pytest.raises(InputError, match="end of sentence"):
         run(random_model(1, 5), [3], 5, SearchConfig(), prefixes=[[1, 0]])
 
 
@@ -493,12 +493,12 @@ def test_a_broken_model_and_an_impossible_prefix_are_named():
         ({"alpha": math.nan}, "alpha is nan"),
         ({"min_length": 5, "max_length": 4}, "above search.max_length 4"),
         ({"n_best": 5}, "raise search.beam_size"),
-        ({"beam_size": 100_000}, "beam_size is 100,000; more than 1,000 is surely a mistake"),
+        ({"beam_size": 100_000}, "beam_size is 100,000; it must be at most 1,000"),
         (
             {"n_best": 1001, "temperature": 1.0},
-            "search.n_best is 1,001; more than 1,000 is surely a mistake",
+            "search.n_best is 1,001; it must be at most 1,000",
         ),
-        ({"max_extra": 10**30}, "more than 1,000,000 is surely a mistake"),
+        ({"max_extra": 10**30}, "it must be at most 1,000,000"),
         ({"alpha": 1e6}, r"search.alpha is 1000000.0; expected 0 \(no length penalty\) to 10"),
         ({"patience": 0.25, "n_best": 2}, "patience 0.25"),
         ({"top_k": 5}, "set it to 1.0 to sample"),

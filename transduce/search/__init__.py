@@ -1,1 +1,1 @@
-"""Looking for a translation (§6.1): greedy, beam and sampling over any next-token function."""
+"""Greedy search, beam search and sampling over any next-token function (§6.1)."""

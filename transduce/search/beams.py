@@ -1,14 +1,16 @@
-"""One token further: the searches of B sentences, K hypotheses each, as one frozen value that moves forward.
+"""One step of beam search or sampling, for B sentences with K hypotheses each.
 
-Every function is made of tensors of fixed shape and never looks at their values, so it can be captured and replayed;
-no sentence sees another. Ties go to the hypothesis that stands first, then to the smaller id, on every device.
+`Beams` is an immutable value; `advance` returns the next one. Every function uses tensors of fixed
+shape and never branches on their values, so it can be captured in a CUDA graph. No sentence affects
+another. Ties go to the hypothesis with the smaller index, then to the smaller token id, on every
+device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,85 +20,106 @@ from transduce.errors import InputError
 from transduce.search.candidates import EOS, NEVER, candidates, enforce, forbid_repetition
 
 T = TypeVar("T")
-# Who ends; parent, column and log-probability of those that live on; by how much this was decided (B,).
-Choice = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+class Choice(NamedTuple):
+    """The candidates that a step has selected."""
+
+    ends: Tensor  # (B, K) whether the hypothesis is finished by this step
+    parents: Tensor  # (B, K) the hypothesis that each new live hypothesis extends
+    columns: Tensor  # (B, K) the candidate that extends it
+    score: Tensor  # (B, K) log-probability of each new live hypothesis
+    margin: Tensor  # (B,) smallest score difference between a selected and a rejected candidate
 
 
 @dataclass(frozen=True)
 class Paths:
-    """n hypotheses a sentence; W is the longest limit and one for the end. A score of -inf: no hypothesis."""
+    """n hypotheses per sentence. A score of -inf marks an unused place.
+
+    W is the largest length limit plus one for the end of the sentence.
+    """
 
     tokens: Tensor  # (B, n, W)
     log_probs: Tensor  # (B, n, W)
     score: Tensor  # (B, n)
 
     def take(self, index: Tensor) -> Paths:
-        """The hypotheses at index (B, m) of each sentence."""
-        wide = index[..., None].expand(-1, -1, self.tokens.size(-1))
+        """Return the hypotheses at index (B, m) of each sentence."""
+        index_of_tokens = index[..., None].expand(-1, -1, self.tokens.size(-1))  # (B, m, W)
         return Paths(
-            self.tokens.gather(1, wide), self.log_probs.gather(1, wide), self.score.gather(1, index)
+            tokens=self.tokens.gather(1, index_of_tokens),
+            log_probs=self.log_probs.gather(1, index_of_tokens),
+            score=self.score.gather(1, index),
         )
 
     def extend(self, at: Tensor, tokens: Tensor, log_probs: Tensor, score: Tensor) -> Paths:
-        """Each hypothesis with one more token (B, n) at position `at` (B,), and its new score."""
-        here = torch.arange(self.tokens.size(-1), device=at.device) == at[:, None, None]
+        """Return the hypotheses with a token (B, n) at position `at` (B,) and with new scores."""
+        positions = torch.arange(self.tokens.size(-1), device=at.device)
+        is_new = positions == at[:, None, None]
         return Paths(
-            tokens[..., None].where(here, self.tokens),
-            log_probs[..., None].where(here, self.log_probs),
-            score,
+            tokens=tokens[..., None].where(is_new, self.tokens),
+            log_probs=log_probs[..., None].where(is_new, self.log_probs),
+            score=score,
         )
 
 
 @dataclass(frozen=True)
 class Beams:
-    """The search of B sentences. Every tensor has the sentence as its first dimension."""
+    """The searches of B sentences. The first dimension of every tensor is the sentence."""
 
-    live: Paths  # (B, K): score is the log-probability so far
-    ended: Paths  # (B, n_best), best first: score is the final one
-    endings: Tensor  # (B,) hypotheses that have ended
-    length: Tensor  # (B,) tokens of the live ones
-    limit: Tensor  # (B,) the most tokens before the end
+    live: Paths  # (B, K) unfinished hypotheses; their score is the log-probability so far
+    ended: Paths  # (B, n_best) finished hypotheses, best first; their score is the final one
+    endings: Tensor  # (B,) how many hypotheses have ended
+    length: Tensor  # (B,) tokens of each live hypothesis
+    limit: Tensor  # (B,) the largest number of tokens before the end
     prefix: Tensor  # (B, W) forced tokens, then -1
-    # (B, W + 1) ((5 + length) / 6)^alpha; looked up, as pow may round differently in a larger
-    # batch.
+    # (B, W + 1) the length penalty ((5 + length) / 6)^alpha. It is a table because pow may round
+    # differently in a larger batch.
     penalty: Tensor
-    chance: Tensor  # (B, W, K) uniform numbers in [0, 1) for sampling
-    # (B,) by how much the closest decision so far was taken: numbers this far off change nothing.
+    chance: Tensor  # (B, W, K) uniform random numbers in [0, 1) for sampling
+    # (B,) the smallest score difference that decided anything so far. Rounding errors smaller than
+    # this cannot change the result.
     margin: Tensor
 
     def alive(self) -> Tensor:
-        """(B,) whether the sentence's search goes on."""
+        """Return (B,) whether the search of each sentence goes on."""
         return (self.live.score > NEVER).any(1)
 
     def select(self, sentences: Tensor) -> Beams:
-        """The search of these sentences (n,) alone."""
-        return _each(lambda mine: mine[sentences], self)
+        """Return the searches of these sentences (n,)."""
+        return _map_tensors(lambda tensor: tensor[sentences], self)
 
     def repeat(self, n: int) -> Beams:
-        """The search of one sentence n times; nothing is copied."""
-        return _each(lambda mine: mine.expand(n, *mine.shape[1:]), self)
+        """Return the search of one sentence n times, without copying memory."""
+        return _map_tensors(lambda tensor: tensor.expand(n, *tensor.shape[1:]), self)
 
     def put(self, sentences: Tensor, fresh: Beams) -> None:
-        """The places of these sentences (n,) taken by the n of `fresh`, begun with the same capacity; in place."""
-        _each(lambda mine, new: mine.index_copy_(0, sentences, new), self, fresh)
+        """Replace the searches of these sentences (n,) in place by the n of `fresh`.
+
+        `fresh` must have been started with the same capacity.
+        """
+        _map_tensors(lambda old, new: old.index_copy_(0, sentences, new), self, fresh)
 
     def assign(self, other: Beams) -> None:
-        """Overwrite every tensor in its place, for a captured graph."""
-        _each(lambda mine, new: mine.copy_(new), self, other)
+        """Overwrite every tensor in place, as a captured graph needs it."""
+        _map_tensors(lambda old, new: old.copy_(new), self, other)
 
     def over(self) -> Beams:
-        """Searches that are done."""
-        return replace(self, live=replace(self.live, score=torch.full_like(self.live.score, NEVER)))
+        """Return the same searches marked as finished."""
+        no_score = torch.full_like(self.live.score, NEVER)
+        return replace(self, live=replace(self.live, score=no_score))
 
 
-def _each(function: Callable[..., Tensor], *values: T) -> T:
-    """The function applied to each tensor of a value, or to those of several values together."""
-    if isinstance(values[0], Tensor):
+def _map_tensors(function: Callable[..., Tensor], *values: T) -> T:
+    """Apply a function to each tensor of a dataclass, or to the same tensor of several."""
+    first = values[0]
+    if isinstance(first, Tensor):
         return function(*values)  # type: ignore[return-value]
-    names = [field.name for field in fields(values[0])]  # type: ignore[arg-type]
-    return type(values[0])(
-        *(_each(function, *(getattr(value, name) for value in values)) for name in names)
-    )
+    mapped = []
+    for field in fields(first):  # type: ignore[arg-type]
+        members = [getattr(value, field.name) for value in values]
+        mapped.append(_map_tensors(function, *members))
+    return type(first)(*mapped)
 
 
 def begin(
@@ -109,173 +132,222 @@ def begin(
     capacity: int = 0,
     device: torch.device | str = "cpu",
 ) -> Beams:
-    """Searches that have said nothing yet. `capacity` is the longest limit that `refill` may bring later.
+    """Return searches in which no token has been generated yet.
 
-    `seeds` makes the samples of each sentence: `sentence_seed` gives one that its neighbours cannot change.
+    `capacity` is the largest limit of sentences that `Beams.put` may bring later. `seeds` has one
+    seed per sentence for sampling; `sentence_seed` makes one that is independent of the batch.
     """
-    B, K, W = len(limits), config.width, max([capacity, *limits]) + 1
-    prefix = torch.full((B, W), -1)
+    B = len(limits)
+    K = config.width
+    W = max([capacity, *limits]) + 1
+
+    live = _empty_paths(B, K, W)
+    # All hypotheses of a beam would be equal at first, so it starts from one. Samples start from K.
+    starts = K if config.temperature > 0 else 1
+    live.score[:, :starts] = 0.0
+
+    no_tokens = torch.zeros(B, dtype=torch.long)
+    penalties = torch.tensor([((5 + length) / 6) ** config.alpha for length in range(W + 1)])
+    beams = Beams(
+        live=live,
+        ended=_empty_paths(B, config.n_best, W),
+        endings=no_tokens,
+        length=no_tokens,
+        limit=torch.tensor(limits, dtype=torch.long),
+        prefix=_prefix_table(prefixes, limits, W, pad),
+        penalty=penalties.repeat(B, 1),
+        chance=draws(seeds or [config.seed] * B, limits, W, config),
+        margin=torch.full((B,), torch.inf),
+    )
+    return _map_tensors(lambda tensor: tensor.to(device), beams)
+
+
+def _empty_paths(B: int, n: int, W: int) -> Paths:
+    return Paths(
+        tokens=torch.zeros(B, n, W, dtype=torch.long),
+        log_probs=torch.zeros(B, n, W),
+        score=torch.full((B, n), NEVER),
+    )
+
+
+def _prefix_table(
+    prefixes: Sequence[Sequence[int]], limits: Sequence[int], W: int, pad: int
+) -> Tensor:
+    """Return the forced tokens of each sentence, then -1:  (B, W)."""
+    table = torch.full((len(limits), W), -1)
     for row, tokens in enumerate(prefixes):
         check_prefix(tokens, limits[row], pad)
-        prefix[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-    chance = draws(seeds or [config.seed] * B, limits, W, config)
-    penalties = torch.tensor([((5 + length) / 6) ** config.alpha for length in range(W + 1)])
-
-    def nothing(n: int) -> Paths:
-        return Paths(
-            torch.zeros(B, n, W, dtype=torch.long), torch.zeros(B, n, W), torch.full((B, n), NEVER)
-        )
-
-    live = nothing(K)
-    # A beam opens from one empty hypothesis.
-    live.score[:, : K if config.temperature > 0 else 1] = 0.0
-    zero = torch.zeros(B, dtype=torch.long)
-    most = torch.tensor(limits, dtype=torch.long)
-    margin = torch.full((B,), torch.inf)
-    beams = Beams(
-        live,
-        nothing(config.n_best),
-        zero,
-        zero,
-        most,
-        prefix,
-        penalties.repeat(B, 1),
-        chance,
-        margin,
-    )
-    return _each(lambda tensor: tensor.to(device), beams)
+        table[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+    return table
 
 
 def draws(seeds: Sequence[int], limits: Sequence[int], W: int, config: SearchConfig) -> Tensor:
-    """Uniform numbers (B, W, K) for samples; zeros for a search without."""
-    chance = torch.zeros(len(limits), W, config.width, dtype=torch.float64)
+    """Return uniform random numbers (B, W, K) for sampling, or zeros for a beam search."""
+    K = config.width
+    chance = torch.zeros(len(limits), W, K, dtype=torch.float64)
     if config.temperature > 0:
         for row, (seed, limit) in enumerate(zip(seeds, limits, strict=True)):
-            draw = torch.Generator().manual_seed(seed)
-            chance[row, : limit + 1] = torch.rand(
-                limit + 1, config.width, generator=draw, dtype=torch.float64
-            )
+            generator = torch.Generator().manual_seed(seed)
+            numbers = torch.rand(limit + 1, K, generator=generator, dtype=torch.float64)
+            chance[row, : limit + 1] = numbers
     return chance
 
 
 def check_prefix(tokens: Sequence[int], limit: int, pad: int) -> None:
-    """Refuse a forced beginning that cannot be said."""
+    """Raise an InputError if the forced prefix is too long or contains a special token."""
     if len(tokens) > limit:
         raise InputError(
-            f"a forced prefix has {len(tokens)} tokens, but the output may have {limit}; raise max_extra"
+            f"the forced prefix has {len(tokens)} tokens, but the output may have at most {limit}; "
+            "shorten the prefix or raise max_extra"
         )
     if not all(EOS < token < pad for token in tokens):
         raise InputError(
-            f"a forced prefix holds {list(tokens)}; expected ids above {EOS}, the end, and below {pad}"
+            f"the forced prefix contains the token ids {list(tokens)}; expected ids above {EOS} "
+            f"(end of sentence) and below {pad} (padding)"
         )
 
 
 def advance(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Beams, Tensor, Tensor]:
-    """One token further:  log_probs (R, V) -> the beams, the row (R,) each hypothesis grew from, its token (R,)."""
-    (B, K), V = beams.live.score.shape, log_probs.size(-1)
+    """Extend every hypothesis by one token.
+
+    log_probs (R, V) -> the new beams, and for each of their R = B K hypotheses the row (R,) that it
+    extends and its new token (R,).
+    """
+    B, K = beams.live.score.shape
+    V = log_probs.size(-1)
     log_probs = log_probs.float().view(B, K, V)
-    sayable = forbid_repetition(log_probs, beams.live.tokens, beams.length, config)
-    # One more than needed, to see how close it was.
+
+    # The best continuations of each hypothesis. One more than K shows how close the decision was.
+    allowed = forbid_repetition(log_probs, beams.live.tokens, beams.length, config)
     count = K + 1 if config.temperature == 0 else config.top_k or V
-    values, ids = candidates(sayable.flatten(0, 1), count, config)
-    forced = beams.prefix.gather(1, beams.length[:, None])[:, 0]
-    forced_values = log_probs.gather(-1, forced.clamp(min=0)[:, None, None].expand(B, K, 1))[..., 0]
-    values, ids = enforce(
-        values.view(B, K, -1),
-        ids.view(B, K, -1),
-        forced,
-        forced_values,
-        beams.length,
-        beams.limit,
-        config,
-    )
+    values, ids = candidates(allowed.flatten(0, 1), count, config)
+    values = values.view(B, K, -1)
+    ids = ids.view(B, K, -1)
+
+    # A forced token replaces them; -1 where the prefix is over.
+    forced = beams.prefix.gather(1, beams.length[:, None])[:, 0]  # (B,)
+    forced_index = forced.clamp(min=0)[:, None, None].expand(B, K, 1)
+    forced_values = log_probs.gather(-1, forced_index)[..., 0]  # (B, K)
+    values, ids = enforce(values, ids, forced, forced_values, beams.length, beams.limit, config)
     return settle(beams, values, ids, config, pad=V - 1)
 
 
 def settle(
     beams: Beams, values: Tensor, ids: Tensor, config: SearchConfig, *, pad: int
 ) -> tuple[Beams, Tensor, Tensor]:
-    """Choose among candidates (B, K, 1 + C), the end first: which hypotheses end, which grow, what is over."""
-    (B, K), length = beams.live.score.shape, beams.length
+    """Select among candidates (B, K, 1 + C), the first of which is the end of the sentence.
+
+    This decides which hypotheses end, which are extended and which sentences are finished. Returns
+    what `advance` returns.
+    """
+    B, K = beams.live.score.shape
+    length = beams.length
     values = values.clamp(max=0.0)
-    choose = _draw if config.temperature > 0 else _rank
-    ends, parents, column, score, margin = choose(beams, values, config)
-    end_score = (beams.live.score + values[..., 0]) / beams.penalty.gather(1, length[:, None] + 1)
-    closed = beams.live.extend(length, ids[..., 0], values[..., 0], end_score.where(ends, NEVER))
-    pool = _each(lambda old, new: torch.cat([old, new], dim=1), beams.ended, closed)
+    select = _sample if config.temperature > 0 else _rank
+    choice = select(beams, values, config)
+
+    # Merge the hypotheses that end now into the n best finished ones.
+    end_penalty = beams.penalty.gather(1, length[:, None] + 1)
+    end_score = (beams.live.score + values[..., 0]) / end_penalty
+    end_score = end_score.where(choice.ends, NEVER)
+    ending = beams.live.extend(length, ids[..., 0], values[..., 0], end_score)
+    pool = _map_tensors(lambda old, new: torch.cat([old, new], dim=1), beams.ended, ending)
     ranked, order = pool.score.sort(dim=1, descending=True, stable=True)
     ended = pool.take(order[:, : config.n_best])
-    endings = beams.endings + ends.sum(1)
+    endings = beams.endings + choice.ends.sum(1)
 
-    # Early stopping that cannot change the result: log-probabilities only fall, and dividing a negative number by the
-    # largest penalty, that of the longest output, leaves the most. Rounding is monotone, so this holds for floats too.
-    attainable = score.amax(1) / beams.penalty.gather(1, beams.limit[:, None] + 1)[:, 0]
-    over = (attainable <= ended.score[:, -1]) | (endings >= config.patience * config.width)
-    margin = torch.stack(
-        [beams.margin, margin, *(_gap(ranked, n) for n in range(1, config.n_best + 1))]
-    )
-    margin = torch.minimum(margin.amin(0), _finite((attainable - ended.score[:, -1]).abs()))
-    score = score.masked_fill(over[:, None], NEVER)
-    flat = parents * ids.size(-1) + column
-    tokens = ids.flatten(1).gather(1, flat).where(score > NEVER, pad)
-    live = beams.live.take(parents).extend(length, tokens, values.flatten(1).gather(1, flat), score)
+    # Stop early where that cannot change the result. Log-probabilities only fall, and dividing a
+    # negative number by the largest penalty, that of the longest output, gives the best score that
+    # a live hypothesis can reach. Rounding is monotone, so this holds for floats too.
+    largest_penalty = beams.penalty.gather(1, beams.limit[:, None] + 1)[:, 0]
+    attainable = choice.score.amax(1) / largest_penalty
+    worst_ended = ended.score[:, -1]
+    over = (attainable <= worst_ended) | (endings >= config.patience * config.width)
+    score = choice.score.masked_fill(over[:, None], NEVER)
+
+    # Record the closest decision of this step and of those before.
+    gaps = [_gap(ranked, n) for n in range(1, config.n_best + 1)]
+    margin = torch.stack([beams.margin, choice.margin, *gaps]).amin(0)
+    margin = torch.minimum(margin, _finite((attainable - worst_ended).abs()))
+
+    # Extend the selected hypotheses; those of a finished sentence get padding.
+    chosen = choice.parents * ids.size(-1) + choice.columns  # (B, K) index into K (1 + C)
+    tokens = ids.flatten(1).gather(1, chosen).where(score > NEVER, pad)
+    token_log_probs = values.flatten(1).gather(1, chosen)
+    live = beams.live.take(choice.parents).extend(length, tokens, token_log_probs, score)
     length = torch.minimum(length + 1, beams.limit)
-    rows = parents + torch.arange(B, device=parents.device)[:, None] * K
     beams = replace(beams, live=live, ended=ended, endings=endings, length=length, margin=margin)
+
+    first_rows = torch.arange(B, device=tokens.device)[:, None] * K
+    rows = choice.parents + first_rows
     return beams, rows.flatten(), tokens.flatten()
 
 
 def _rank(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
-    """Beam search: a hypothesis ends if that is among the K best candidates; the K best others live on.
+    """Select for beam search, from values (B, K, 1 + C).
 
-    Values (B, K, 1 + C) -> four times (B, K), and the margin (B,).
+    A hypothesis ends if its end of sentence is among the K best candidates. The K best other
+    candidates become the new live hypotheses.
     """
-    K, C = values.size(1), values.size(2) - 1
-    totals = beams.live.score[..., None] + values
-    ranked, best = totals.flatten(1).sort(dim=1, descending=True, stable=True)
-    best = best[:, :K]
-    among_best = (
-        torch.zeros_like(totals, dtype=torch.bool).flatten(1).scatter(1, best, True).view_as(totals)
-    )
+    K = values.size(1)
+    C = values.size(2) - 1
+    totals = beams.live.score[..., None] + values  # (B, K, 1 + C)
+
+    # Which ends of sentences are among the K best of all candidates.
+    ranked, order = totals.flatten(1).sort(dim=1, descending=True, stable=True)
+    none = torch.zeros_like(totals, dtype=torch.bool).flatten(1)
+    among_best = none.scatter(1, order[:, :K], True).view_as(totals)
+    ends = among_best[..., 0] & (totals[..., 0] > NEVER)
+
+    # The K best candidates that are no end.
     score, others = totals[..., 1:].flatten(1).sort(dim=1, descending=True, stable=True)
     margin = torch.minimum(_gap(ranked, K), _gap(score, K))
     others = others[:, :K]
-    return (
-        among_best[..., 0] & (totals[..., 0] > NEVER),
-        others // C,
-        others % C + 1,
-        score[:, :K],
-        margin,
+    return Choice(
+        ends=ends,
+        parents=others // C,
+        columns=others % C + 1,
+        score=score[:, :K],
+        margin=margin,
     )
 
 
 def _gap(ranked: Tensor, n: int) -> Tensor:
-    """By how much the first n of each row lead the next:  (B, m) -> (B,)."""
-    return (
-        _finite(ranked[:, n - 1] - ranked[:, n])
-        if n < ranked.size(1)
-        else torch.full_like(ranked[:, 0], torch.inf)
-    )
+    """Return the difference between the nth and the next value of each row:  (B, m) -> (B,)."""
+    if n >= ranked.size(1):
+        return torch.full_like(ranked[:, 0], torch.inf)
+    return _finite(ranked[:, n - 1] - ranked[:, n])
 
 
 def _finite(difference: Tensor) -> Tensor:
-    """A difference of two scores; infinite where one of them is, or both are, no score."""
+    """Return score differences, with infinity where one or both of the scores are -inf."""
     return difference.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
 
 
-def _draw(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
-    """Sampling: each hypothesis draws its own next token, which may be the end. Shapes as in `_rank`."""
+def _sample(beams: Beams, values: Tensor, config: SearchConfig) -> Choice:
+    """Sample each hypothesis's next token, which may be the end, from values (B, K, 1 + C)."""
+    K = values.size(1)
+
+    # Probabilities, largest first, cut to the top k and to the smallest set with mass top_p.
     scaled, order = (values / config.temperature).sort(dim=-1, descending=True, stable=True)
     mass = scaled[..., : config.top_k or None].softmax(-1, dtype=torch.float64)
     kept = mass.cumsum(-1) - mass < config.top_p
     cumulative = (mass * kept).cumsum(-1)
-    # (B, K).
-    chance = beams.chance.gather(1, beams.length[:, None, None].expand(-1, 1, values.size(1)))[:, 0]
-    drawn = torch.searchsorted(cumulative, (chance * cumulative[..., -1])[..., None], right=True)
-    column = order.gather(-1, drawn.clamp(max=mass.size(-1) - 1))[..., 0]
-    score = beams.live.score + values.gather(-1, column[..., None])[..., 0]
-    ends = (column == 0) & (score > NEVER)
-    parents = torch.arange(values.size(1), device=values.device).expand_as(column)
-    # A number drawn between two tokens of the tail always lies close.
-    margin = torch.zeros_like(beams.margin)
-    return ends, parents, column, score.masked_fill(ends, NEVER), margin
+
+    # Invert the cumulative distribution at one random number per hypothesis.
+    step_index = beams.length[:, None, None].expand(-1, 1, K)
+    chance = beams.chance.gather(1, step_index)[:, 0]  # (B, K)
+    threshold = chance * cumulative[..., -1]
+    drawn = torch.searchsorted(cumulative, threshold[..., None], right=True)
+    columns = order.gather(-1, drawn.clamp(max=mass.size(-1) - 1))[..., 0]
+
+    score = beams.live.score + values.gather(-1, columns[..., None])[..., 0]
+    ends = (columns == 0) & (score > NEVER)
+    return Choice(
+        ends=ends,
+        parents=torch.arange(K, device=values.device).expand_as(columns),
+        columns=columns,
+        score=score.masked_fill(ends, NEVER),
+        # In the tail of a distribution a random number is always close to the next token.
+        margin=torch.zeros_like(beams.margin),
+    )

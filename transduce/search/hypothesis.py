@@ -1,4 +1,4 @@
-"""What a search is asked and what it finds: one translation as token ids, with the model's opinion of it."""
+"""The input and the result of a search: a source sentence, and a translation with its scores."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from typing import NamedTuple
 
 
 class Job(NamedTuple):
-    """One sentence to search."""
+    """One source sentence to translate."""
 
     number: int
     source: Sequence[int]
-    limit: int
-    prefix: Sequence[int] = ()
-    seed: int = 0  # of its samples
+    limit: int  # the largest number of tokens before the end
+    prefix: Sequence[int] = ()  # forced first tokens
+    seed: int = 0  # for sampling
 
 
 class Hypothesis(NamedTuple):
-    """One translation. `token_log_probs` has a number for each id and one for the end; they sum to `log_prob`."""
+    """One translation as token ids.
+
+    `token_log_probs` has one value for each id and one for the end; their sum is `log_prob`.
+    """
 
     ids: list[int]
-    score: float  # log_prob / ((5 + length) / 6)^alpha, the end counted
+    score: float  # log_prob / ((5 + length) / 6)^alpha, where the length includes the end
     log_prob: float
     token_log_probs: list[float]
-    margin: float = math.inf  # by how much the closest decision of its sentence's search was taken
+    # The smallest score difference that decided anything in the search of this sentence.
+    margin: float = math.inf
 
     @property
     def token_confidences(self) -> list[float]:
-        """The probability of each token, the end the last."""
-        return [math.exp(value) for value in self.token_log_probs]
+        """The probability of each token; the last one is that of the end."""
+        return [math.exp(log_prob) for log_prob in self.token_log_probs]

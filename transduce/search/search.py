@@ -1,7 +1,9 @@
-"""§6.1 greedy, beam and sampling over any next-token function `step(tokens, state) -> (log_probs, state)`.
+"""Greedy search, beam search and sampling over any next-token function (§6.1).
 
-A beam of K hypotheses is searched until K have ended; a beam of one is greedy. A hypothesis ends where its
-end-of-sentence is among the K best candidates of a step, and at its limit, where nothing else is allowed.
+A next-token function is `step(tokens, state) -> (log_probs, state)`. A search with beam size K goes
+on until K hypotheses have ended; with K = 1 it is greedy. A hypothesis ends when its end of
+sentence is among the K best candidates of a step, or at its length limit, where no other token is
+allowed.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from transduce.search.hypothesis import Hypothesis
 
 
 class State(Protocol):
-    """What a next-token function remembers of its rows."""
+    """The decoder state of several rows, such as a cache of keys and values."""
 
     def select(self, rows: Tensor) -> Self:
-        """The state of these rows (n,), in this order; a row may come several times or not at all."""
+        """Return the state of these rows (n,), in this order; a row may be repeated or left out."""
 
 
 S = TypeVar("S", bound=State)
@@ -48,151 +50,195 @@ def search(
     seeds: Sequence[int] = (),
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, best first. `state` has one row for each; `pad` starts a target.
+    """Return the n best hypotheses of each sentence, best first.
 
-    `limits` are tokens before the end (`config.limit`); `prefixes` and `seeds`, where given, have one entry for each.
+    Args:
+        step: The next-token function.
+        state: Its state, with one row per sentence.
+        limits: The largest number of tokens before the end, per sentence (`config.limit`).
+        pad: The padding id, which starts every target.
+        config: The settings of the search.
+        prefixes: Forced first tokens; empty, or one sequence per sentence.
+        seeds: Seeds for sampling; empty, or one per sentence.
+        device: Where `step` runs.
     """
-    if not any(map(len, prefixes)) and _is_greedy(config):
-        return _greedy(
-            step, state, limits, pad, config, torch.full((len(limits),), pad, device=device)
-        )
+    has_prefix = any(map(len, prefixes))
+    if not has_prefix and _is_greedy(config):
+        tokens = torch.full((len(limits),), pad, device=device)
+        return _greedy(step, state, limits, pad, config, tokens)
+
     found: list[list[Hypothesis]] = [[] for _ in limits]
     beams = begin(limits, pad, config, prefixes=prefixes, seeds=seeds, device=device)
-    sentences = torch.arange(len(limits), device=device)  # those still searched
     tokens = torch.full((len(limits) * config.width,), pad, device=device)
+    sentences = torch.arange(len(limits), device=device)  # the unfinished sentences
     state = state.select(sentences.repeat_interleave(config.width))
     while len(sentences):
         log_probs, state = step(tokens, state)
         beams, rows, tokens = advance(beams, log_probs, config)
+
+        # Finished sentences leave the batch.
         alive = beams.alive()
-        if not alive.all():  # finished sentences leave the batch
-            for sentence, hypotheses in zip(
-                sentences[~alive].tolist(), results(beams, ~alive), strict=True
-            ):
+        if not alive.all():
+            finished = sentences[~alive].tolist()
+            for sentence, hypotheses in zip(finished, results(beams, ~alive), strict=True):
                 found[sentence] = hypotheses
-            beams, sentences = beams.select(alive), sentences[alive]
-            rows, tokens = (
-                values.view(-1, config.width)[alive].flatten() for values in (rows, tokens)
-            )
+            beams = beams.select(alive)
+            sentences = sentences[alive]
+            rows = rows.view(-1, config.width)[alive].flatten()
+            tokens = tokens.view(-1, config.width)[alive].flatten()
+
         if len(sentences):
             state = state.select(rows)
     return found
 
 
 def _is_greedy(config: SearchConfig) -> bool:
-    repetition = config.no_repeat_ngram or config.max_repeats
-    return config.width == 1 and config.temperature == 0 and config.patience <= 1 and not repetition
+    """Return whether `_greedy` can do this search."""
+    forbids_repetition = config.no_repeat_ngram or config.max_repeats
+    one_path = config.width == 1 and config.temperature == 0 and config.patience <= 1
+    return one_path and not forbids_repetition
 
 
 def _greedy(
     step: Step[S], state: S, limits: Sequence[int], pad: int, config: SearchConfig, tokens: Tensor
 ) -> list[list[Hypothesis]]:
-    """What `advance` finds with a beam of one, in a fifth of its operations: the most probable token until the end."""
+    """Search greedily: take the most probable token until the end.
+
+    The result equals that of `advance` with a beam of one, with a fifth of its operations.
+    """
     paths: list[list[int]] = [[] for _ in limits]
-    values: list[list[float]] = [[] for _ in limits]
+    path_log_probs: list[list[float]] = [[] for _ in limits]
     margins = [math.inf for _ in limits]
-    never_said = {pad, UNK} if config.forbid_unk else {pad}
-    sentences = list(range(len(limits)))  # those still searched
+    never_generated = {pad, UNK} if config.forbid_unk else {pad}
+    sentences = list(range(len(limits)))  # the unfinished sentences
     while sentences:
         log_probs, state = step(tokens, state)
         ends = log_probs[:, EOS].tolist()
-        # Three of them may be forbidden.
-        best = best_tokens(log_probs.float(), min(5, log_probs.size(1)))
-        for i, end, *row in zip(sentences, ends, *(each.tolist() for each in best), strict=True):
-            forbidden = {*never_said, EOS} if len(paths[i]) < config.min_length else never_said
+        # Three of the best tokens may be forbidden, and the margin needs two.
+        best_values, best_ids = best_tokens(log_probs.float(), min(5, log_probs.size(1)))
+        rows_of_best = zip(best_values.tolist(), best_ids.tolist(), strict=True)
+
+        for i, end, (values, ids) in zip(sentences, ends, rows_of_best, strict=True):
+            path = paths[i]
+            too_short = len(path) < config.min_length
+            forbidden = {*never_generated, EOS} if too_short else never_generated
             ranked = [
-                (value, token) for value, token in zip(*row, strict=True) if token not in forbidden
+                (value, token)
+                for value, token in zip(values, ids, strict=True)
+                if token not in forbidden
             ]
-            if len(paths[i]) == limits[i] or not ranked or ranked[0][0] == NEVER:
+            # Only the end remains at the limit, or where every other token is forbidden.
+            if len(path) == limits[i] or not ranked or ranked[0][0] == NEVER:
                 ranked = [(end, EOS)]
             if len(ranked) > 1 and ranked[1][0] > NEVER:
                 margins[i] = min(margins[i], ranked[0][0] - ranked[1][0])
-            values[i].append(min(ranked[0][0], 0.0))
-            paths[i].append(ranked[0][1])
+            value, token = ranked[0]
+            path_log_probs[i].append(min(value, 0.0))
+            path.append(token)
+
+        # Finished sentences leave the batch.
         rows = [row for row, i in enumerate(sentences) if paths[i][-1] != EOS]
-        if len(rows) < len(sentences):  # finished sentences leave the batch
+        if len(rows) < len(sentences):
             sentences = [sentences[row] for row in rows]
             state = state.select(torch.tensor(rows, device=tokens.device)) if rows else state
         tokens = torch.tensor([paths[i][-1] for i in sentences], device=tokens.device)
-    found = []
-    for path, each, margin in zip(paths, values, margins, strict=True):
-        total = functools.reduce(operator.add, map(np.float32, each))  # rounded as tensors are
-        score = float(total / np.float32(((5 + len(path)) / 6) ** config.alpha))
-        _check(score)
-        found.append(
-            [Hypothesis(path[:-1], score, functools.reduce(operator.add, each), each, margin)]
-        )
-    return found
+
+    rows = zip(paths, path_log_probs, margins, strict=True)
+    return [[_score(path, values, margin, config)] for path, values, margin in rows]
+
+
+def _score(path: list[int], values: list[float], margin: float, config: SearchConfig) -> Hypothesis:
+    """Return the hypothesis of a path that includes the end, with its score (§6.1)."""
+    log_prob = functools.reduce(operator.add, values)
+    # The score is rounded to float32 at every step, as the tensors of `advance` are.
+    float32_log_prob = functools.reduce(operator.add, map(np.float32, values))
+    penalty = np.float32(((5 + len(path)) / 6) ** config.alpha)
+    score = float(float32_log_prob / penalty)
+    _check_scores(score)
+    return Hypothesis(path[:-1], score, log_prob, values, margin)
 
 
 def results(
     beams: Beams, sentences: Tensor | slice = slice(None), token_scores: bool = True
 ) -> list[list[Hypothesis]]:
-    """What the finished searches of these sentences have found, best first; without scores of tokens in less time."""
-    ended, n = beams.ended, beams.ended.score.size(1)
+    """Return the hypotheses that the finished searches of these sentences found, best first.
+
+    Without `token_scores` this is faster, and hypotheses have no `token_log_probs`.
+    """
+    ended = beams.ended
+    n = ended.score.size(1)
+
+    # Copy everything to the CPU, and wait for the GPU only once.
     margin = beams.margin[:, None].expand_as(ended.score)
-    found = (
-        ended.tokens,
-        ended.log_probs,
-        ended.score,
-        margin,
-    )  # (hypotheses, W) twice, (hypotheses,) twice
-    copies = [each[sentences].flatten(0, 1).to("cpu", non_blocking=True) for each in found]
+    on_device = (ended.tokens, ended.log_probs, ended.score, margin)
+    copies = [tensor[sentences].flatten(0, 1).to("cpu", non_blocking=True) for tensor in on_device]
     if beams.margin.is_cuda:
-        torch.cuda.current_stream(beams.margin.device).synchronize()  # once for all of them
-    paths, values, scores, margins = (each.numpy() for each in copies)
+        torch.cuda.current_stream(beams.margin.device).synchronize()
+    # (hypotheses, W) twice, then (hypotheses,) twice.
+    paths, values, scores, margins = (tensor.numpy() for tensor in copies)
+    _check_scores(scores[::n])
+
+    # Cut each hypothesis at its end, and sum its log-probabilities.
     lengths = (paths == EOS).argmax(-1)
     longest = int(lengths.max(initial=0)) + 1
-    paths, values = paths[:, :longest], values[:, :longest]
-    totals = values.cumsum(-1, dtype=np.float64)[np.arange(len(values)), lengths]
-    rows = (paths, lengths, scores, totals, values if token_scores else values[:, :0], margins)
-    _check(scores[::n])
+    paths = paths[:, :longest]
+    values = values[:, :longest]
+    log_probs = values.cumsum(-1, dtype=np.float64)[np.arange(len(values)), lengths]
+    token_values = values if token_scores else values[:, :0]
+    columns = (paths, lengths, scores, log_probs, token_values, margins)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     hypotheses = [
-        Hypothesis(path[:length], score, total, said[: length + 1], margin)
-        for path, length, score, total, said, margin in zip(
-            *(row.tolist() for row in rows), strict=True
-        )
+        Hypothesis(path[:length], score, log_prob, token_log_probs[: length + 1], margin)
+        for path, length, score, log_prob, token_log_probs, margin in rows
     ]
+
+    # A sentence may have fewer than n; the places of the others are at its end.
     counts = (scores.reshape(-1, n) > NEVER).sum(1).tolist()
     return [hypotheses[i * n : i * n + count] for i, count in enumerate(counts)]
 
 
-def _check(scores: np.ndarray[Any, Any] | float) -> None:
-    """The best of a sentence has to be a number."""
+def _check_scores(scores: np.ndarray[Any, Any] | float) -> None:
+    """Raise an InputError unless the best score of every sentence is finite."""
     if not np.isfinite(scores).all():
         raise InputError(
-            "the model gave no probability to any output, or not a number; "
-            "check its weights and that a forced prefix is possible"
+            "the model gave every output the probability zero or NaN; check the model's weights, "
+            "and that the forced prefix is possible if there is one"
         )
 
 
 def sentence_seed(seed: int, source: Sequence[int]) -> int:
-    """A seed for the samples of one source sentence (ids): the same in whatever batch or place it stands."""
+    """Return a seed for sampling from one source sentence (ids), whatever batch it is in."""
     digest = hashlib.blake2b(repr((seed, list(source))).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The states of several next-token functions, as one."""
+    """The states of several next-token functions."""
 
     states: tuple[State, ...]
 
     def select(self, rows: Tensor) -> Ensemble:
-        """Each state's rows."""
+        """Return the rows of each state."""
         return Ensemble(tuple(state.select(rows) for state in self.states))
 
 
 def ensemble(steps: Sequence[Step[Any]]) -> Step[Ensemble]:
-    """The next-token function that averages the probabilities of several, over one vocabulary."""
+    """Return a next-token function that averages the probabilities of several ones.
+
+    They must share a vocabulary.
+    """
 
     def step(tokens: Tensor, state: Ensemble) -> tuple[Tensor, Ensemble]:
-        moved = [step(tokens, one) for step, one in zip(steps, state.states, strict=True)]
-        log_probs = moved[0][0]
-        if len(moved) > 1:
-            log_probs = (
-                torch.stack([each.double().exp() for each, _ in moved]).mean(0).log().float()
-            )
-        return log_probs, Ensemble(tuple(one for _, one in moved))
+        outputs = []
+        states = []
+        for member, member_state in zip(steps, state.states, strict=True):
+            log_probs, next_state = member(tokens, member_state)
+            outputs.append(log_probs)
+            states.append(next_state)
+        if len(outputs) == 1:
+            return outputs[0], Ensemble(tuple(states))
+        probabilities = torch.stack([log_probs.double().exp() for log_probs in outputs])
+        return probabilities.mean(0).log().float(), Ensemble(tuple(states))
 
     return step
