@@ -20,9 +20,9 @@ from transduce.engines import torch as engines
 from transduce.engines.buffers import buffered
 from transduce.engines.torch import TorchEngine, load_model, log_probabilities
 from transduce.errors import ConfigError
-from transduce.kernels import onednn
+from transduce.kernels import cpu
 from transduce.kernels.accelerate import accelerate
-from transduce.kernels.onednn import LARGE_PAGE, MADV_COLLAPSE
+from transduce.kernels.cpu import LARGE_PAGE, MADV_COLLAPSE
 from transduce.model import Tokens, Transformer
 from transduce.search.hypothesis import Job
 from transduce.search.search import search, sentence_seed
@@ -111,7 +111,7 @@ def test_threads_search_one_after_the_other(monkeypatch):
 @pytest.mark.parametrize("least", [0, 10**9], ids=["packed", "small"])
 @torch.inference_mode()
 def test_a_packed_model_gives_the_same_numbers(changes, least, monkeypatch):
-    monkeypatch.setattr(onednn, "LEAST", least)
+    monkeypatch.setattr(cpu, "LEAST", least)
     model, unpacked, rows = build(**changes).float(), build(**changes).float(), torch.arange(4)
     source = Tokens.padded(SOURCES, source_pad(model))
     target = Tokens.padded([[5, 6, 7], [8], [9, 3], [4]], model.config.pad)
@@ -176,7 +176,7 @@ def test_the_engine_finds_what_a_plain_search_finds(config):
 
 def test_weights_that_change_are_searched_as_they_are(monkeypatch):
     """Also by an engine that has laid them out anew."""
-    monkeypatch.setattr(onednn, "LEAST", 0)
+    monkeypatch.setattr(cpu, "LEAST", 0)
     model, config = build().float(), SearchConfig(beam_size=2, max_length=6)
     engine, sources = TorchEngine(model, frozen=True), SOURCES
     before = ids(engine.search(sources, config))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transduce.model.attention import Mask
-from transduce.model.cache import KeyValues, LayerCache
+from transduce.model.state import KeyValues, LayerCache
 from transduce.model.state import State
 from transduce.model.tokens import PADDING_SEGMENT, Tokens
 

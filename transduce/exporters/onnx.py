@@ -20,7 +20,7 @@ from transduce.errors import require
 from transduce.exporters.output import made_whole, write_report
 from transduce.exporters.verification import verify
 from transduce.model import State, Tokens, Transformer
-from transduce.model.cache import LayerCache
+from transduce.model.state import LayerCache
 from transduce.storage.bundle import Bundle
 
 

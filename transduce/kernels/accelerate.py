@@ -17,7 +17,7 @@ import torch.nn.modules.module as torch_module
 from torch import nn
 
 from transduce.config import VARLEN_HEADS
-from transduce.kernels.dropout import SparingDropout
+from transduce.kernels.cpu import SparingDropout
 from transduce.model.embedding import Embedding
 from transduce.model.feed_forward import ACTIVATIONS, FeedForward
 from transduce.model.layers import DecoderLayer, EncoderLayer, Residual
@@ -76,7 +76,7 @@ def accelerate(
     restore(model)
     device = torch.device(device or next((weight.device for weight in model.parameters()), "cpu"))
     if device.type == "cpu" and frozen:
-        from transduce.kernels.onednn import pack
+        from transduce.kernels.cpu import pack
 
         pack(model, {name for name, module in model.named_modules() if why_not(module)})
     forms = _forms(device.type)

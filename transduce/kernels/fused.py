@@ -20,12 +20,12 @@ from transduce.kernels.products import GatedNetwork, ReluNetwork, project, takes
 from transduce.kernels.residual import add_norm, new_seed
 from transduce.kernels.varlen import takes, varlen_attention
 from transduce.model.attention import Mask
-from transduce.model.cache import Cache
 from transduce.model.embedding import Embedding
 from transduce.model.feed_forward import FeedForward
 from transduce.model.layers import Residual
 from transduce.model.multi_head import MultiHeadAttention
 from transduce.model.positions import Positions, Rotation
+from transduce.model.state import Cache
 from transduce.model.tokens import Tokens
 from transduce.model.transformer import Transformer
 

@@ -1,4 +1,4 @@
-"""§3.2.1: scaled dot-product attention, Equation 1, and the mask that says who attends to whom."""
+"""§3.2.1: scaled dot-product attention (Equation 1), and the masks that restrict it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from transduce.model.tokens import Tokens
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(QK^T / sqrt(d_k)), Equation 1 without V:  (B, h, Q, d_k), (B, h, K, d_k) -> (B, h, Q, K).
+    """Compute softmax(QK^T / sqrt(d_k)), which is Equation 1 without V.
 
-    `mask` is boolean, (B, 1, Q, K) or what broadcasts to it; True means "may attend".
+    (B, h, Q, d_k), (B, h, K, d_k) -> (B, h, Q, K). `mask` is boolean and broadcasts to
+    (B, 1, Q, K); True means "may attend".
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
-        # The lowest number and not -inf: padding may have nothing to attend to, and -inf gives NaN.
+        # The lowest number instead of -inf: a query with nothing to attend to would become NaN.
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(dim=-1)
 
@@ -29,7 +30,7 @@ def attention(
 ) -> Tensor:
     """Equation 1:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v).
 
-    Torch computes it without writing all weights; `written_out_attention` is its oracle.
+    Torch computes it without storing all weights; tests compare it with `written_out_attention`.
     """
     return F.scaled_dot_product_attention(q, k, v, mask, p_drop)
 
@@ -42,9 +43,10 @@ def written_out_attention(
 
 
 class Mask:
-    """Who may attend to whom, as data: tokens of one sentence to each other.
+    """Which key each query may attend to. It is data only: attention is computed elsewhere.
 
-    If causal, only to keys that are not later; with r (§4), only to a neighbourhood of that size.
+    Tokens attend to the tokens of their own sentence. With `causal` they do not attend to later
+    tokens; with `r` (§4) they attend to a neighbourhood of r tokens.
     """
 
     def __init__(
@@ -56,13 +58,16 @@ class Mask:
         r: int | None = None,
         everything: bool = False,
     ) -> None:
-        """`everything`: it is known that all queries may attend to all keys."""
-        self.queries, self.keys = queries, keys
-        self.causal, self.r, self.everything = causal, r, everything
+        """Set `everything` if it is known that all queries may attend to all keys."""
+        self.queries = queries
+        self.keys = keys
+        self.causal = causal
+        self.r = r
+        self.everything = everything
 
     @cached_property
     def allowed(self) -> Tensor | None:
-        """The mask as `attention` takes it: (B, 1, Q, K), True = may attend; None: everything."""
+        """The mask in the form that `attention` takes: (B, 1, Q, K), or None if all is allowed."""
         if self.everything:
             return None
         q_positions = self.queries.positions.unsqueeze(-1)  # (B, Q, 1)

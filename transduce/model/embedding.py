@@ -1,4 +1,4 @@
-"""§3.4: token ids to vectors times sqrt(d_model), and, with the same matrix, vectors to logits."""
+"""§3.4: embeddings, scaled by sqrt(d_model). The same matrix can also give the logits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from transduce.errors import InputError
 
 
 class Embedding(nn.Module):
-    """One matrix (V, d_model).
+    """A matrix (V, d_model) with one vector per token.
 
-    Its last row, padding, is the zero vector: it starts every target and stays zero, because
-    neither looking it up nor the loss gives it a gradient.
+    The last row belongs to padding. It is the zero vector, which also starts every target, and it
+    stays zero: neither the lookup nor the loss gives it a gradient.
     """
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
@@ -35,5 +35,5 @@ class Embedding(nn.Module):
             ) from None
 
     def extra_repr(self) -> str:
-        """Say the sizes."""
+        """Show the sizes in `repr`."""
         return f"V={self.weight.size(0)}, d_model={self.weight.size(1)}"

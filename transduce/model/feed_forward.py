@@ -32,12 +32,12 @@ class FeedForward(nn.Module):
         self.w_gate = nn.Linear(config.d_model, config.d_ff) if gated else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """activation(xW_1 + b_1)W_2 + b_2; with a gate, the inner part times xW_gate + b_gate."""
+        """Compute activation(xW_1 + b_1)W_2 + b_2; a gate xW_g + b_g multiplies the inner part."""
         inner = self.activation(self.w_1(x))  # (B, T, d_ff)
         if self.w_gate is not None:
             inner = inner * self.w_gate(x)
         return self.w_2(self.dropout(inner))
 
     def extra_repr(self) -> str:
-        """Name the activation."""
+        """Show the activation in `repr`."""
         return self.kind

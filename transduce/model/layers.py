@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from transduce.config import ModelConfig
 from transduce.model.attention import Mask
-from transduce.model.cache import LayerCache
 from transduce.model.feed_forward import FeedForward
 from transduce.model.multi_head import MultiHeadAttention
 from transduce.model.positions import Rotation
+from transduce.model.state import LayerCache
 
 
 def build_norm(config: ModelConfig) -> nn.Module:
@@ -21,7 +21,7 @@ def build_norm(config: ModelConfig) -> nn.Module:
 
 
 class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))); in pre-norm order x + Dropout(Sublayer(LayerNorm(x)))."""
+    """LayerNorm(x + Dropout(Sublayer(x))), or with pre-norm x + Dropout(Sublayer(LayerNorm(x)))."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Residual(nn.Module):
         return self.norm(x + self.dropout(sublayer(x)))
 
     def extra_repr(self) -> str:
-        """Name the order."""
+        """Show the order in `repr`."""
         return f"{self.norm_order}-norm"
 
 
@@ -81,15 +81,16 @@ class DecoderLayer(nn.Module):
 
         In a search x may have K rows for each row of the memory, the hypotheses of one source.
         """
-        of_target, of_memory = (cache.target, cache.memory) if cache else (None, None)
+        target_cache = cache.target if cache else None
+        memory_cache = cache.memory if cache else None
 
         def attend_to_target(y: Tensor) -> Tensor:
-            return self.self_attention(y, y, target_mask, rotation, of_target)
+            return self.self_attention(y, y, target_mask, rotation, target_cache)
 
         def attend_to_memory(y: Tensor) -> Tensor:
-            # Hypotheses ask their source side by side: (B * K, T, d_model) -> (B, K * T, d_model).
+            # All hypotheses of a source attend at once: (B * K, T, d_model) -> (B, K * T, d_model).
             together = y.reshape(memory.size(0), -1, y.size(-1))
-            output = self.cross_attention(together, memory, memory_mask, cache=of_memory)
+            output = self.cross_attention(together, memory, memory_mask, cache=memory_cache)
             return output.view(y.shape)
 
         x = self.self_attention_residual(x, attend_to_target)

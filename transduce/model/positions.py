@@ -1,4 +1,4 @@
-"""§3.5: where a token stands: sinusoids, a learned table, a rotation of queries and keys, or nothing."""
+"""§3.5: positional encodings: sinusoids, a learned table, rotary, or none."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, T, d_k / 2)
 
 
 def _angles(positions: Tensor, dimensions: int) -> Tensor:
-    """pos / 10000^(2i / dimensions):  (B, T) -> (B, T, dimensions / 2)."""
+    """Compute pos / 10000^(2i / dimensions):  (B, T) -> (B, T, dimensions / 2)."""
     steps = torch.arange(0, dimensions, 2, device=positions.device, dtype=torch.float32)
     return positions.unsqueeze(-1).float() * 10_000.0 ** -(steps / dimensions)
 
 
 def sinusoids(positions: Tensor, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same).
+    """Compute PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos(the same).
 
     (B, T) -> (B, T, d_model).
     """
@@ -28,9 +28,9 @@ def sinusoids(positions: Tensor, d_model: int) -> Tensor:
 
 
 def rotate(heads: Tensor, rotation: Rotation | None) -> Tensor:
-    """Turn dimension pairs (i, i + d/2) by the angle of the position (Su et al., 2021).
+    """Rotate dimension pairs (i, i + d/2) by the angle of the position (Su et al., 2021).
 
-    (B, h, T, d) -> (B, h, T, d); without a rotation the heads stay as they are.
+    (B, h, T, d) -> (B, h, T, d). Without a rotation the heads are returned unchanged.
     """
     if rotation is None:
         return heads
@@ -64,19 +64,20 @@ class Positions(nn.Module):
             raise
 
     def rotation(self, positions: Tensor) -> Rotation | None:
-        """Give what turns queries and keys of self-attention at these positions (B, T)."""
+        """Return the rotation of self-attention's queries and keys at these positions (B, T)."""
         if self.kind != "rotary":
             return None
         angles = _angles(positions, self.d_k).unsqueeze(1)
         return angles.cos(), angles.sin()
 
     def check_length(self, longest: int) -> None:
-        """Refuse a sequence that a learned table does not reach."""
+        """Refuse a sequence that is longer than the learned table."""
         if self.table is not None and longest > self.table.size(0):
             raise InputError(
-                f"found a sequence of {longest} tokens; learned positions end at max_positions = {self.table.size(0)}"
+                f"found a sequence of {longest} tokens; "
+                f"learned positions end at max_positions = {self.table.size(0)}"
             )
 
     def extra_repr(self) -> str:
-        """Name the kind."""
+        """Show the kind in `repr`."""
         return self.kind

@@ -1,8 +1,8 @@
-"""Token ids with their places: padding and packing as one thing.
+"""A batch of token ids, with positions and segments: padding and packing are the same thing.
 
-Everything in the Transformer but attention is position-wise, so a batch needs no more than this:
-attention is allowed where segments are equal. Padding is a segment that no sentence is in; one
-sentence per row, or ninety packed into a row, run through the same code.
+Everything in the Transformer except attention works on each position alone, and attention is
+allowed between tokens of equal segments. Padding is a segment of its own. So one sentence per row,
+or ninety sentences packed into a row, run through the same code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tokens:
     ids: Tensor
     positions: Tensor
     segments: Tensor
-    # What a kernel made of them ahead of time; nothing here reads it.
+    # What a kernel computed from them ahead of time. The model never reads it.
     prepared: tuple[Tensor, ...] = ()
 
     @staticmethod
@@ -64,7 +64,7 @@ class Tokens:
         return Tokens(ids, positions, segments)
 
     def shifted_right(self, pad: int) -> Tokens:
-        """Make the decoder's input: each sentence one place later, after the zero vector (`pad`)."""
+        """Make the decoder's input: each sentence moved right by one, after the zero vector."""
         before = torch.full_like(self.ids, pad)
         before[:, 1:] = self.ids[:, :-1]
         return replace(self, ids=before.masked_fill(self.positions == 0, pad))

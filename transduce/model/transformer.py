@@ -1,4 +1,4 @@
-"""Figure 1: the Transformer. `encode` a source once, then `decode` a target: all of it, or token by token."""
+"""Figure 1: the Transformer. `encode` reads a source, `decode` a target: at once or in steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from transduce.config import ModelConfig
 from transduce.errors import InputError
 from transduce.model.attention import Mask
-from transduce.model.cache import LayerCache
 from transduce.model.embedding import Embedding
 from transduce.model.layers import DecoderLayer, EncoderLayer, build_norm
 from transduce.model.positions import Positions
-from transduce.model.state import State
+from transduce.model.state import LayerCache, State
 from transduce.model.tokens import Tokens
 
 
@@ -25,7 +24,8 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        V, d_model = config.vocab_size, config.d_model
+        V = config.vocab_size
+        d_model = config.d_model
 
         # §3.4: with three-way sharing one matrix serves source, target and softmax.
         self.target_embedding = Embedding(V, d_model)
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
 
-        # Post-norm layers end in a norm; pre-norm stacks need one at their end.
+        # Post-norm layers end in a norm. A pre-norm stack needs one more at its end.
         pre = config.norm_order == "pre"
         self.encoder_norm = build_norm(config) if pre else nn.Identity()
         self.decoder_norm = build_norm(config) if pre else nn.Identity()
@@ -55,7 +55,8 @@ class Transformer(nn.Module):
         variance 1; other matrices are Xavier's.
         """
         if self.target_embedding.weight.is_meta:
-            return  # there is nothing to write to, and torch would load its compiler for it
+            # There is nothing to write to, and torch would load its compiler for it.
+            return
         std = self.config.d_model**-0.5
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -66,7 +67,8 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=std)
                 module.weight[module.pad].zero_()
             elif isinstance(module, Positions) and module.table is not None:
-                nn.init.normal_(module.table, std=math.sqrt(0.5))  # as sines and cosines have
+                # Sines and cosines have this deviation too.
+                nn.init.normal_(module.table, std=math.sqrt(0.5))
         if self.output is not None:
             nn.init.normal_(self.output.weight, std=std)
             self.output.weight[self.config.pad].zero_()
@@ -85,7 +87,7 @@ class Transformer(nn.Module):
         """Read the source:  (B, S) -> the state from which decoding starts."""
         if isinstance(source, Tensor):
             source = Tokens.rows(source, pad=self.config.source_pad)
-        _refuse_nothing(source)
+        _refuse_empty(source)
         mask = Mask(source, source, r=self.config.r)
         rotation = self.source_positions.rotation(source.positions)
         embedding = self.source_embedding or self.target_embedding
@@ -96,16 +98,19 @@ class Transformer(nn.Module):
         return State(self.encoder_norm(x), source, layers)
 
     def decode(self, target: Tokens | Tensor, state: State) -> tuple[Tensor, State]:
-        """Compute the logits (B, T, V) that follow each token of `target` (B, T), and the state after."""
+        """Compute the logits (B, T, V) after each token of `target` (B, T), and the next state."""
         x, state = self.decode_hidden(target, state)
         return self.logits(x), state
 
     def decode_hidden(self, target: Tokens | Tensor, state: State) -> tuple[Tensor, State]:
-        """`decode` without the last product: (B, T, d_model), for a loss that joins the two."""
+        """Compute what `decode` computes before the last product: (B, T, d_model)."""
+        # Extend the state by the new tokens.
         tokens = state.place(target)
-        _refuse_nothing(tokens)
+        _refuse_empty(tokens)
         state = state.extended(tokens)
         target_mask, memory_mask = state.masks(tokens, self.config.r)
+
+        # Embed them and run the stack of decoder layers.
         rotation = self.target_positions.rotation(tokens.positions)
         x = self.embed(tokens, self.target_embedding, self.target_positions)  # (B, T, d_model)
         for layer, cache in zip(self.decoder, state.layers, strict=True):
@@ -113,11 +118,11 @@ class Transformer(nn.Module):
         return self.decoder_norm(x), state
 
     def embed(self, tokens: Tokens, embedding: Embedding, positions: Positions) -> Tensor:
-        """Dropout(embedding + position), §3.4, §3.5 and §5.4:  (B, T) -> (B, T, d_model)."""
+        """Compute Dropout(embedding + position), §3.4, §3.5, §5.4:  (B, T) -> (B, T, d_model)."""
         return self.dropout(positions(embedding(tokens.ids), tokens.positions))
 
     def logits(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) -> (B, T, V)."""
+        """Compute logits from the decoder's output:  (B, T, d_model) -> (B, T, V)."""
         if self.output is None:
             return F.linear(x, self.target_embedding.weight, self.output_bias)
         logits = self.output(x)
@@ -129,15 +134,15 @@ class Transformer(nn.Module):
         return self.target_embedding.weight if self.output is None else self.output.weight
 
     def check_length(self, longest: int) -> None:
-        """Refuse a source that positions do not reach."""
+        """Refuse a source that is longer than learned positions."""
         self.source_positions.check_length(longest)
 
     def extra_repr(self) -> str:
-        """Say how large it is."""
+        """Show the number of parameters in `repr`."""
         return f"{sum(weight.numel() for weight in self.parameters()):,} parameters"
 
 
-def _refuse_nothing(tokens: Tokens) -> None:
+def _refuse_empty(tokens: Tokens) -> None:
     if tokens.ids.numel() == 0:
         shape = tuple(tokens.ids.shape)
         raise InputError(f"found tokens of shape {shape}; expected at least one sequence and token")

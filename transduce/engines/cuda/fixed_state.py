@@ -18,7 +18,7 @@ from transduce.kernels.decoding import attend_memory, attend_self
 from transduce.kernels.products import turn
 from transduce.kernels.tiles import whole_rows
 from transduce.model.attention import Mask
-from transduce.model.cache import LayerCache
+from transduce.model.state import LayerCache
 from transduce.model.multi_head import MultiHeadAttention
 from transduce.model.positions import Rotation
 from transduce.model.tokens import PADDING_SEGMENT, Tokens

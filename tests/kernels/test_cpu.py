@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from transduce.kernels.dropout import SparingDropout, dropout
+from transduce.kernels.cpu import SparingDropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.9])
