@@ -1,30 +1,43 @@
-"""What several GPUs should bring, from bytes and bandwidth: the table of docs/scaling.md. Nothing of it is measured but
-the step of one GPU.
+"""Estimate how training scales to several GPUs, from bytes and bandwidth: python -m bench.scaling.
 
-python -m bench.scaling
+It prints the table of docs/scaling.md. Only the step time of one GPU is measured: it comes from
+docs/figures.json. Everything else is calculated.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from bench.figures import read_figures
 from transduce.config import ModelConfig
 from transduce.describe import count_parameters
 from transduce.presets import PRESETS
 
-STEP_TOKENS = 25_000  # of the target, on one GPU
-MEASURED = {"base": 28.2, "big": 70.4}  # ms a step on one H200, vocabulary 32,000: docs/results.md
-VOCABULARY = 32_000
-GRADIENT_BYTES = 4  # DDP sends float32, also when it computes in bf16
-NVLINK = 450e9  # bytes/s of one GPU, each way: the fourth generation's 900 GB/s
-INFINIBAND = 400e9 / 8  # bytes/s of one machine, each way: one link of 400 Gb/s
-REACHED = 0.8  # of a link's figure, by a ring of large messages
-GPUS_A_MACHINE = 8
+MODELS = ("base", "big")
+STEP_TOKENS = 25_000  # `training.tokens_per_step` of the measured step on one GPU
+VOCABULARY = 32_000  # of the measured models
+GRADIENT_BYTES = 4  # DDP sends float32 gradients even if the model computes in bf16
+NVLINK = 450e9  # bytes/s of one GPU in each direction: fourth generation, 900 GB/s in total
+INFINIBAND = 400e9 / 8  # bytes/s of one machine in each direction: one link of 400 Gb/s
+REACHED = 0.8  # share of the nominal bandwidth that a ring of large messages reaches
+GPUS_PER_MACHINE = 8
+
+# GPUs, and by how much each GPU's share of tokens is smaller than STEP_TOKENS.
+CASES = ((1, 1), (8, 8), (8, 1), (32, 8), (32, 1))
+
+
+def measured(model: str, value: str) -> float:
+    """Return a value that was measured on one H200, as docs/results.md states it."""
+    figure = read_figures()[f"train-{model}-cuda"]
+    return float(figure["values"]["transduce"][value])
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One step on `gpus` devices. The exchange of gradients begins when the backward pass ends: nothing hides it."""
+    """One training step on `gpus` devices.
+
+    The exchange of gradients starts after the backward pass, so no computation hides it.
+    """
 
     name: str
     gpus: int
@@ -32,47 +45,59 @@ class Scaling:
 
     @property
     def config(self) -> ModelConfig:
-        """The model that was measured."""
+        """Return the configuration of the measured model."""
         return replace(PRESETS[self.name].model, vocab_size=VOCABULARY)
 
     @property
     def gradient_bytes(self) -> int:
-        """What every rank hands in."""
+        """Return the size of the gradients that each rank sends."""
         return GRADIENT_BYTES * count_parameters(self.config)
 
     @property
     def compute_ms(self) -> float:
-        """In proportion to the tokens, which flatters small shares: a GPU needs thousands of tokens to be busy."""
-        return MEASURED[self.name] * self.tokens_per_gpu / STEP_TOKENS
+        """Return the compute time, in proportion to the tokens of one GPU.
+
+        This is too optimistic for small shares: a GPU needs thousands of tokens to be busy.
+        """
+        return measured(self.name, "step_ms") * self.tokens_per_gpu / STEP_TOKENS
 
     @property
     def exchange_ms(self) -> float:
-        """A ring all-reduce: every byte passes each link 2 (n - 1) / n times."""
-        slowest = (NVLINK if self.gpus <= GPUS_A_MACHINE else INFINIBAND) * REACHED
-        return 1000 * 2 * (self.gpus - 1) / self.gpus * self.gradient_bytes / slowest
+        """Return the time of a ring all-reduce: each byte passes each link 2 (n - 1) / n times."""
+        one_machine = self.gpus <= GPUS_PER_MACHINE
+        bandwidth = REACHED * (NVLINK if one_machine else INFINIBAND)
+        passes = 2 * (self.gpus - 1) / self.gpus
+        return 1000 * passes * self.gradient_bytes / bandwidth
 
     @property
     def efficiency(self) -> float:
-        """The share of the time that is not spent exchanging gradients."""
+        """Return the share of the step that is not spent on the exchange of gradients."""
         return self.compute_ms / (self.compute_ms + self.exchange_ms)
 
     @property
     def tokens_per_second(self) -> float:
-        """Target tokens of all GPUs."""
-        return 1000 * self.gpus * self.tokens_per_gpu / (self.compute_ms + self.exchange_ms)
+        """Return the target tokens per second of all GPUs together."""
+        one_gpu = measured(self.name, "target_tokens_per_second")
+        return self.gpus * one_gpu * self.efficiency
 
 
 def table() -> str:
-    """Both models; a step of the paper's size shared by all, and a step that grows with the GPUs."""
-    lines = [
-        "| model | GPUs | `tokens_per_step` | compute ms | exchange ms | efficiency | target tokens/s |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in MEASURED:
-        for gpus, share in ((1, 1), (8, 8), (8, 1), (32, 8), (32, 1)):
-            case = Scaling(name, gpus, STEP_TOKENS // share)
+    """Return the table of docs/scaling.md.
+
+    For each model, the GPUs either share the paper's step or take one such step each.
+    """
+    header = (
+        "| model | GPUs | `tokens_per_step` | compute ms | exchange ms | efficiency "
+        "| target tokens/s |"
+    )
+    lines = [header, "| --- | --- | --- | --- | --- | --- | --- |"]
+    for name in MODELS:
+        for gpus, divisor in CASES:
+            case = Scaling(name, gpus, STEP_TOKENS // divisor)
+            tokens_per_step = gpus * case.tokens_per_gpu
             lines.append(
-                f"| {name} | {gpus} | {gpus * case.tokens_per_gpu:,} | {case.compute_ms:.1f} | {case.exchange_ms:.1f} "
+                f"| {name} | {gpus} | {tokens_per_step:,} "
+                f"| {case.compute_ms:.1f} | {case.exchange_ms:.1f} "
                 f"| {case.efficiency:.0%} | {case.tokens_per_second / 1e6:.2f}M |"
             )
     return "\n".join(lines)
