@@ -17,7 +17,16 @@ from transduce.config import (
 )
 from transduce.errors import ConfigError
 from transduce.presets import BASE, BIG, PRESETS
-from transduce.recipe import apply_overrides, differences, load_recipe, read_recipe, to_toml, update
+from transduce.recipe import (
+    apply_overrides,
+    check_vocabulary,
+    differences,
+    follow_tokenizer,
+    load_recipe,
+    read_recipe,
+    to_toml,
+    update,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,23 +39,23 @@ from transduce.recipe import apply_overrides, differences, load_recipe, read_rec
             {"d_k": 33, "positions": "rotary"},
             "model.d_k is 33; rotary positions .* need an even d_k",
         ),
-        ({"p_drop": 1.0}, r"model.p_drop is 1.0; a dropout rate lies in \[0, 1\)"),
+        ({"p_drop": 1.0}, "model.p_drop is 1.0; it must be below 1$"),
         ({"p_drop_attention": -0.1}, "model.p_drop_attention is -0.1"),
-        ({"r": 0}, "model.r is 0; a neighbourhood holds at least 1 position"),
+        ({"r": 0}, "model.r is 0; it must be at least 1"),
         ({"N": 0}, "model.N is 0; it must be at least 1"),
-        ({"N": 10**9}, "model.N is 1,000,000,000; more than 1,000 is surely a mistake"),
-        ({"N_decoder": 1001}, "model.N_decoder is 1,001; more than 1,000 is surely a mistake"),
+        ({"N": 10**9}, "model.N is 1,000,000,000; it must be at most 1,000$"),
+        ({"N_decoder": 1001}, "model.N_decoder is 1,001; it must be at most 1,000$"),
         (
             {"d_model": 10**8},
-            "model.d_model is 100,000,000; more than 1,000,000 is surely a mistake",
+            "model.d_model is 100,000,000; it must be at most 1,000,000$",
         ),
         (
             {"h": 10**19},
-            "model.h is 10,000,000,000,000,000,000; more than 1,000,000 is surely a mistake",
+            "model.h is 10,000,000,000,000,000,000; it must be at most 1,000,000$",
         ),
         (
             {"vocab_size": 10**9},
-            "model.vocab_size is 1,000,000,000; more than 100,000,000 is surely a mistake",
+            "model.vocab_size is 1,000,000,000; it must be at most 100,000,000$",
         ),
         ({"max_positions": 0}, "model.max_positions is 0; it must be at least 1"),
         ({"N_decoder": 0}, "model.N_decoder is 0"),
@@ -130,7 +139,10 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ("model.d_modl=3", "model.d_modl is not a setting; did you mean d_model?"),
         ("modell.N=3", "modell is not a setting; did you mean model?"),
         ("steps=3", "steps is not a setting; did you mean training.steps?"),
-        ("model.zzz=3", "model.zzz is not a setting; known: vocab_size, "),
+        ("vocab_size=4000", r"not a setting; did you mean data.tokenizer.vocab_size\?$"),
+        ("data.vocab_size=9", r"not a setting; did you mean data.tokenizer.vocab_size\?$"),
+        ("patience=3", r"did you mean training.patience or search.patience\?$"),
+        ("model.zzz=3", "model.zzz is not a setting; the settings here are vocab_size, "),
         ("model.N=two", "model.N is 'two'; expected int"),
         ("model.N=2.5", "model.N is 2.5; expected int"),
         ("model.N=true", "model.N is True; expected int"),
@@ -142,7 +154,7 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ),
         (
             "data.corpora=[{source='x', weight=inf}]",
-            "a corpus has weight inf; it must be positive and finite",
+            "data.corpora.weight is inf; it must be finite",
         ),
         (
             "data.tokenizer.training_sentences=0",
@@ -150,17 +162,20 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ),
         ("training.learning_rate=0", "training.learning_rate is 0.0; it must be positive"),
         ("training.eps=-1", "training.eps is -1.0; it must be positive"),
-        ("training.beta_2=1", r"training.beta_2 is 1.0; a decay lies in \[0, 1\)"),
-        ("training.seed=-1", "training.seed is -1; expected 0 to 2"),
-        ("training.seed=9223372036854775808", "training.seed is 9223372036854775808; expected"),
+        ("training.beta_2=1", "training.beta_2 is 1.0; it must be below 1"),
+        ("training.seed=-1", "training.seed is -1; it must be at least 0"),
+        (
+            "training.seed=9223372036854775808",
+            "training.seed is 9,223,372,036,854,775,808; it must be at most",
+        ),
         (
             "training.learning_rate=inf",
-            "training.learning_rate is inf; it must be positive and finite",
+            "training.learning_rate is inf; it must be finite",
         ),
         ("training.micro_batches=-1", "training.micro_batches is -1; it must be at least 0"),
         (
             "training.micro_batches=1025",
-            "training.micro_batches is 1,025; more than 1,024 parts of a step are surely",
+            "training.micro_batches is 1,025; it must be at most 1,024",
         ),
         ("training.clip_norm=nan", "training.clip_norm is nan; it must be at least 0"),
         ("training.weight_decay=-1", "training.weight_decay is -1.0; it must be at least 0"),
@@ -214,7 +229,7 @@ def test_the_last_override_of_a_setting_counts():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('preset = "bass"', "no preset is called 'bass'; known: base, big"),
+        ('preset = "bass"', "'bass' is not the name of a preset; use one of base, big"),
         ("preset = 3", "preset is 3; expected a name in quotes"),
         ("[model", "cannot be read as a recipe"),
         ("\udcff", "cannot be read as a recipe"),
@@ -229,7 +244,7 @@ def test_a_wrong_recipe_file_says_why(tmp_path, content, message):
 
 def test_a_recipe_that_is_nowhere_is_refused():
     with pytest.raises(
-        ConfigError, match=r"'bas' is neither a \.toml file nor a preset; known: base, big"
+        ConfigError, match=r"'bas' is neither a \.toml file nor a preset; the presets are base, big"
     ):
         load_recipe("bas")
     with pytest.raises(ConfigError, match=r"none.toml does not exist; expected a recipe"):
@@ -248,7 +263,9 @@ def test_a_goal_that_no_score_reaches_is_refused(until):
 
 
 def test_a_goal_needs_sentences_to_score():
-    with pytest.raises(ConfigError, match="nothing would be scored"):
+    with pytest.raises(
+        ConfigError, match="validation_sentences is 0, so that no translation is scored"
+    ):
         TrainingConfig(until="bleu=20", validation_sentences=0)
 
 
@@ -289,3 +306,57 @@ def test_one_text_or_a_list_stands_for_several_in_python_too():
 def test_a_recipe_shows_what_is_not_the_papers():
     assert repr(Recipe()) == "Recipe()"
     assert repr(Recipe(model=ModelConfig(N=2))) == "Recipe(model.N=2)"
+
+
+def vocabulary(recipe):
+    return recipe.data.tokenizer.vocab_size, recipe.model.vocab_size
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_model_of_every_preset_has_the_size_of_its_tokenizer(name):
+    check_vocabulary(PRESETS[name])
+    assert vocabulary(load_recipe(name, ["data.tokenizer.vocab_size=4000"])) == (4000, 4000)
+
+
+def test_the_model_follows_the_tokenizer_in_a_recipe_file_and_in_overrides(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('preset = "tiny"\n[data.tokenizer]\nvocab_size = 4000\n')
+    assert vocabulary(read_recipe(path)) == (4000, 4000)
+    overrides = ["data.tokenizer.vocab_size=5000"]
+    assert vocabulary(load_recipe(str(path), overrides)) == (5000, 5000)
+    path.write_text("[data.tokenizer]\nvocab_size = 4000\n[model]\nvocab_size = 4000\n")
+    assert vocabulary(read_recipe(path)) == (4000, 4000)
+
+
+def test_a_recipe_made_in_python_needs_the_size_of_the_tokenizer_alone():
+    data = DataConfig(tokenizer=TokenizerConfig(vocab_size=500))
+    assert vocabulary(follow_tokenizer(Recipe(data=data))) == (500, 500)
+    contradiction = Recipe(data=data, model=ModelConfig(vocab_size=600))
+    assert follow_tokenizer(contradiction) == contradiction
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "size", "tokenizer_size"),
+    [
+        (["model.vocab_size=4000"], "vocab_size", "4,000", "37,000"),
+        (
+            ["model.vocab_size=37000", "data.tokenizer.vocab_size=32000"],
+            "vocab_size",
+            "37,000",
+            "32,000",
+        ),
+        (
+            ["model.source_vocab_size=4000", "model.sharing=two-way"],
+            "source_vocab_size",
+            "4,000",
+            "37,000",
+        ),
+    ],
+)
+def test_two_sizes_of_one_vocabulary_are_refused(overrides, name, size, tokenizer_size):
+    message = (
+        f"model.{name} is {size}, but data.tokenizer.vocab_size is {tokenizer_size}; leave "
+        f"model.{name} out and set data.tokenizer.vocab_size, which the model follows"
+    )
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        check_vocabulary(load_recipe("base", overrides))

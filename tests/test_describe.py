@@ -1,15 +1,19 @@
 """`transduce describe`: the counts are those of the model, and the FLOPs those of its products."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from transduce.config import MODEL_SIZES
+from transduce.config import RANGES
 from transduce.describe import count_flops, count_parameters, decoding_memory, describe
+from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 from transduce.presets import PRESETS, TINY
+from transduce.recipe import load_recipe
+from transduce.training.run_folder import fit_to_store
 
 
 def test_the_tree_adds_up():
@@ -33,12 +37,38 @@ def test_stacks_of_any_depth_are_counted():
 
 def test_the_largest_model_of_all_is_described_without_building_it():
     """A matrix of it has 10^18 numbers; layers are few because a tree of many takes its time."""
-    largest = {
-        name: most for name, (_, most) in MODEL_SIZES.items() if name not in ("N", "N_decoder")
-    }
+    sizes = ("vocab_size", "source_vocab_size", "d_model", "d_ff", "h", "d_k", "d_v")
+    largest = {name: RANGES["model"][name].most for name in (*sizes, "max_positions")}
     model = replace(TINY.model, sharing="none", positions="learned", **largest)
-    text = describe(replace(TINY, model=model), batch_tokens=25_000, batch_sentences=64)
+    tokenizer = replace(TINY.data.tokenizer, vocab_size=model.vocab_size)
+    recipe = replace(TINY, model=model, data=replace(TINY.data, tokenizer=tokenizer))
+    text = describe(recipe, batch_tokens=25_000, batch_sentences=64)
     assert int(text.split()[1].replace(",", "")) == count_parameters(model) > 10**19
+
+
+def as_train_builds(recipe):
+    """The model of a recipe whose tokenizer has learned as many pieces as it was asked for."""
+    tokenizer = SimpleNamespace(vocab_size=recipe.data.tokenizer.vocab_size)
+    store = SimpleNamespace(source_tokenizer=tokenizer, target_tokenizer=tokenizer)
+    with torch.device("meta"):
+        return Transformer(fit_to_store(recipe, store).model)
+
+
+@pytest.mark.parametrize("overrides", [[], ["data.tokenizer.vocab_size=4000"]])
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_described_is_what_training_builds(name, overrides):
+    recipe = load_recipe(name, overrides)
+    text = describe(recipe, batch_tokens=25_000, batch_sentences=64)
+    model = as_train_builds(recipe)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert int(text.split()[1].replace(",", "")) == parameters
+    assert recipe.model.vocab_size == model.config.vocab_size
+
+
+def test_a_vocabulary_that_training_would_not_build_is_not_described():
+    recipe = load_recipe("tiny", ["model.vocab_size=4000"])
+    with pytest.raises(ConfigError, match=r"model.vocab_size is 4,000, but"):
+        describe(recipe, batch_tokens=25_000, batch_sentences=64)
 
 
 def test_what_differs_is_named():

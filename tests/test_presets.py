@@ -49,14 +49,9 @@ def test_every_row_of_table_3_differs_from_base_by_what_it_says(row):
     assert {name.split(".")[-1]: value for name, (value, _) in changes.items()} == TABLE_3[row][0]
 
 
-def test_the_presets_are_the_table_and_five_more():
-    assert set(PRESETS) == {f"table3-{row}" for row in TABLE_3} | {
-        "base",
-        "big",
-        "parser",
-        "modern",
-        "tiny",
-    }
+def test_the_presets_are_the_table_and_six_more():
+    others = {"base", "big", "parser", "modern", "tiny", "small"}
+    assert set(PRESETS) == {f"table3-{row}" for row in TABLE_3} | others
     assert (PRESETS["base"], PRESETS["big"]) == (PRESETS["table3-base"], PRESETS["table3-big"])
 
 
@@ -105,3 +100,29 @@ def test_base_has_the_papers_numbers():
         50,
         5,
     )  # §6.1
+
+
+def test_small_has_the_settings_that_were_measured():
+    changes = differences(PRESETS["small"], BASE)
+    assert {name: value for name, (value, _) in changes.items()} == {
+        "model.vocab_size": 16_000,
+        "model.d_ff": 1024,
+        "model.p_drop": 0.2,
+        "model.norm_order": "pre",
+        "data.tokenizer.vocab_size": 16_000,
+        "training.steps": 5_000,
+        "training.tokens_per_step": 8_000,
+        "training.schedule": "cosine",
+        "training.warmup_steps": 1_000,
+        "training.learning_rate": 1e-3,
+        "training.validate_every": 800,
+        "training.save_every": 800,
+    }
+
+
+def test_tiny_has_about_a_million_parameters():
+    embedding = 2_000 * 128
+    attention, feed_forward, norm = 4 * 128 * 128, 2 * 128 * 512 + 512 + 128, 2 * 128
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    assert count_parameters(PRESETS["tiny"].model) == embedding + 2 * (encoder + decoder)

@@ -1,4 +1,4 @@
-"""What a model is made of and what it costs, before anything is trained: `transduce describe`."""
+"""The parts of a model, its parameters, FLOPs and memory, before training: `transduce describe`."""
 
 from __future__ import annotations
 
@@ -11,96 +11,118 @@ from transduce.config import ModelConfig, Recipe
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.presets import BASE
-from transduce.recipe import differences
+from transduce.recipe import check_vocabulary, differences
 
-SENTENCE = 28  # tokens of an average sentence, for the share of attention in the cost
+SENTENCE = 28  # tokens of an average sentence, which decide the share of attention in the cost
 MIB = 2**20
+FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Flops:
-    """Floating-point operations per pair of one source and one target token; a multiply-add counts as two."""
+    """Floating-point operations for one source and one target token; a multiply-add is two."""
 
     forward: float
 
     @property
     def training(self) -> float:
-        """The backward pass computes two products for each of the forward pass."""
+        """The FLOPs of training: the backward pass has two products for each of the forward."""
         return 3 * self.forward
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """How many numbers the model learns."""
-    with torch.device("meta"):  # layers are alike: one of each is enough to count
+    """Return the number of parameters of a model."""
+    # All layers of a stack have the same size, so that one of each is enough to count.
+    with torch.device("meta"):
         model = Transformer(replace(config, N=1, N_decoder=1))
-    further = (config.N - 1) * _size(model.encoder[0]) + (config.decoder_layers - 1) * _size(
-        model.decoder[0]
-    )
-    return _size(model) + further
+    more_encoder = (config.N - 1) * _size(model.encoder[0])
+    more_decoder = (config.decoder_layers - 1) * _size(model.decoder[0])
+    return _size(model) + more_encoder + more_decoder
 
 
 def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
-    """Products of the encoder for one source token and of the decoder for one target token, softmax included."""
+    """Return the FLOPs of encoding a source token and decoding a target token, with softmax."""
     heads = config.h * (config.d_k + config.d_v)
     attention = 2 * config.d_model * heads  # w_q, w_k, w_v, w_o
     feed_forward = (3 if config.activation.endswith("glu") else 2) * config.d_model * config.d_ff
     scores = sentence * heads  # QK^T and the weighted sum of V
     encoder = config.N * (attention + scores + feed_forward)
-    # The masked half is not needed.
+    # Masked self-attention needs half of the scores, attention to the source needs all.
     decoder = config.decoder_layers * (2 * attention + 1.5 * scores + feed_forward)
     return Flops(2.0 * (encoder + decoder + config.d_model * config.vocab_size))
 
 
 def training_memory(config: ModelConfig, tokens: int, width: int = 2, shards: int = 1) -> int:
-    """Bytes for a step of that many source and target tokens, nothing recomputed; the weights are float32 masters, over
-    so many shards, and all else has numbers of so many bytes (bf16: 2)."""
-    # Weights, gradients and two moments of Adam, float32.
+    """Estimate the bytes of a training step without activation checkpointing.
+
+    Args:
+        config: The shape of the model.
+        tokens: Source tokens, and target tokens, of the step.
+        width: Bytes of a number in activations (2 for bf16); weights are always float32.
+        shards: Devices that share the weights and the state of the optimizer.
+    """
+    # Weights, gradients and the two moments of Adam, in float32.
     states = 16 * count_parameters(config) // shards
-    # Q, k, v, output, residual, norm.
+
+    # Queries, keys, values, output, residual and norm of each attention.
     per_attention = 3 * config.d_model + 2 * config.h * (config.d_k + config.d_v)
     per_feed_forward = 3 * config.d_model + 2 * config.d_ff
     layers = config.N * (per_attention + per_feed_forward)
     layers += config.decoder_layers * (2 * per_attention + per_feed_forward)
+
     return states + width * tokens * (layers + 2 * config.vocab_size)  # logits and their gradient
 
 
 def decoding_memory(
     config: ModelConfig, sentences: int, beam_size: int, length: int = 2 * SENTENCE
 ) -> int:
-    """Bytes to decode that many sentences at once in float32: weights, and keys and values of source and target."""
+    """Return the bytes of weights, cached keys and values, and logits, to decode in float32."""
+    # Keys and values of the source and of the target.
     cache = config.decoder_layers * 2 * length * config.h * (config.d_k + config.d_v)
-    return 4 * (count_parameters(config) + sentences * beam_size * (cache + config.vocab_size))
+    numbers = count_parameters(config) + sentences * beam_size * (cache + config.vocab_size)
+    return FLOAT32_BYTES * numbers
 
 
 def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
-    """The layers as a tree with parameter counts, what differs from the paper's base, FLOPs and memory."""
+    """Return the layers with parameter counts, the differences from base, FLOPs and memory."""
     for name, value in (("batch_tokens", batch_tokens), ("batch_sentences", batch_sentences)):
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
-    config = recipe.model
+    check_vocabulary(recipe)
+
     with torch.device("meta"):
-        model = Transformer(config)
-    flops = count_flops(config)
-    tokens = recipe.training.tokens_per_step * recipe.training.steps
+        model = Transformer(recipe.model)
     lines = [f"Transformer  {_size(model):,} parameters", *_tree(model, "")]
+
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
-    lines += [f"  {name} = {mine}  (base: {base})" for name, (mine, base) in changes.items()] or [
-        "  nothing"
-    ]
-    rows = {
-        f"FLOPs, source + target token, sentences of {SENTENCE}": f"{flops.forward / 1e6:,.0f} M to translate, "
-        f"{flops.training / 1e6:,.0f} M to train",
+    for name, (value, base_value) in changes.items():
+        lines.append(f"  {name} = {value}  (base: {base_value})")
+    if not changes:
+        lines.append("  nothing")
+
+    costs = _costs(recipe, batch_tokens, batch_sentences)
+    width = max(map(len, costs))
+    lines.append("")
+    lines += [f"{name:<{width}}  {value}" for name, value in costs.items()]
+    return "\n".join(lines)
+
+
+def _costs(recipe: Recipe, batch_tokens: int, batch_sentences: int) -> dict[str, str]:
+    """Return the FLOPs and the memory of a recipe, by what they are for."""
+    flops = count_flops(recipe.model)
+    tokens = recipe.training.tokens_per_step * recipe.training.steps
+    beam_size = recipe.search.beam_size
+    training_bytes = training_memory(recipe.model, batch_tokens)
+    decoding_bytes = decoding_memory(recipe.model, batch_sentences, beam_size)
+    return {
+        f"FLOPs, source + target token, sentences of {SENTENCE}": (
+            f"{flops.forward / 1e6:,.0f} M to translate, {flops.training / 1e6:,.0f} M to train"
+        ),
         "FLOPs of the whole training": f"{flops.training * tokens:.2g}",
-        f"Memory to train on {batch_tokens:,} + {batch_tokens:,} tokens": _mib(
-            training_memory(config, batch_tokens)
-        ),
-        f"Memory to decode {batch_sentences} sentences, beam {recipe.search.beam_size}": _mib(
-            decoding_memory(config, batch_sentences, recipe.search.beam_size)
-        ),
+        f"Memory to train on {batch_tokens:,} + {batch_tokens:,} tokens": _mib(training_bytes),
+        f"Memory to decode {batch_sentences} sentences, beam {beam_size}": _mib(decoding_bytes),
     }
-    width = max(map(len, rows))
-    return "\n".join([*lines, "", *(f"{name:<{width}}  {value}" for name, value in rows.items())])
 
 
 def _mib(size: int) -> str:
@@ -108,7 +130,7 @@ def _mib(size: int) -> str:
 
 
 def _tree(module: nn.Module, indent: str) -> list[str]:
-    """One line for each part that has parameters; the layers of a stack are alike and share their lines."""
+    """Return a line for each part that has parameters; the equal layers of a stack share theirs."""
     parts = [(name, child, _size(child)) for name, child in module.named_children() if _size(child)]
     lines = []
     for index, (name, child, size) in enumerate(parts):
@@ -117,12 +139,11 @@ def _tree(module: nn.Module, indent: str) -> list[str]:
         if isinstance(child, nn.ModuleList):
             child = child[0]
             label = f"{name}: {size // _size(child)} layers of {_size(child):,}"
-        shapes = [
-            f"{part} {'x'.join(map(str, weight.shape))}"
-            for part, weight in child.named_parameters(recurse=False)
-        ]
-        stem = indent + ("└── " if last else "├── ") + "  ".join([label, *shapes])
-        lines += [f"{stem:<64} {size:>13,}", *_tree(child, indent + ("    " if last else "│   "))]
+        for part, weight in child.named_parameters(recurse=False):
+            label += f"  {part} {'x'.join(map(str, weight.shape))}"
+        stem = indent + ("└── " if last else "├── ") + label
+        lines.append(f"{stem:<64} {size:>13,}")
+        lines += _tree(child, indent + ("    " if last else "│   "))
     return lines
 
 

@@ -1,6 +1,7 @@
-"""The paper's models by name: `base`, `big`, every row of Table 3, the parser of §6.3; and `modern`, `tiny`.
+"""Recipes by name: the paper's models, every row of Table 3, and models for small or modern use.
 
-Each is a short step from `base`; a name of Table 3 reads like the row: `table3-B-dk16`.
+Each preset is written as its difference from `base`. Names of Table 3 are those of its rows:
+`table3-B-dk16`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from transduce.config import ModelConfig, Recipe, SearchConfig, TrainingConfig
+from transduce.config import DataConfig, Recipe, SearchConfig, TokenizerConfig, TrainingConfig
 from transduce.errors import ConfigError
 
 BASE = Recipe()
@@ -16,11 +17,19 @@ BIG_STEPS = 300_000  # §5.2
 
 
 def _change(recipe: Recipe, **model: Any) -> Recipe:
+    """Return the recipe with other settings of the model."""
     return replace(recipe, model=replace(recipe.model, **model))
 
 
 def _train(**training: Any) -> Recipe:
+    """Return `base` with other settings of training."""
     return replace(BASE, training=replace(BASE.training, **training))
+
+
+def _vocabulary(recipe: Recipe, size: int) -> Recipe:
+    """Return the recipe with a tokenizer, and therefore a model, of that many pieces."""
+    data = DataConfig(tokenizer=TokenizerConfig(vocab_size=size))
+    return replace(_change(recipe, vocab_size=size), data=data)
 
 
 BIG = replace(
@@ -51,21 +60,37 @@ TABLE_3 = {
     "big": BIG,
 }
 
-# §6.3. The paper gives 4 layers, d_model 1024, the vocabulary and the search; the rest is `big`'s.
+# §6.3 gives 4 layers, d_model 1024, the vocabulary and the search. The rest is that of `big`.
 PARSER = replace(
-    _change(BIG, N=4, vocab_size=16_000),
+    _vocabulary(_change(BIG, N=4), 16_000),
     search=SearchConfig(beam_size=21, alpha=0.3, max_extra=300),
 )
 
-# What the field does today: pre-norm, RMSNorm, rotary positions, SwiGLU (its three matrices hold what two of d_ff did).
+# Pre-norm, RMSNorm, rotary positions and SwiGLU. Its three feed-forward matrices have about as
+# many parameters as the two of d_ff = 2048.
 MODERN = replace(
     _change(BASE, norm_order="pre", norm="rms", positions="rotary", activation="swiglu", d_ff=1344),
     training=TrainingConfig(optimizer="adamw", weight_decay=0.01, clip_norm=1.0),
 )
 
-TINY = Recipe(
-    model=ModelConfig(vocab_size=2_000, N=2, d_model=128, d_ff=512, h=4, d_k=32, d_v=32),
+# For about 10,000 pairs, and for trying things out on a CPU.
+TINY = replace(
+    _vocabulary(_change(BASE, N=2, d_model=128, d_ff=512, h=4, d_k=32, d_v=32), 2_000),
     training=TrainingConfig(steps=2_000, tokens_per_step=4_000, warmup_steps=400),
+)
+
+# For about 100,000 pairs; measured in docs/results.md, section "Small data".
+SMALL = replace(
+    _vocabulary(_change(BASE, norm_order="pre", d_ff=1024, p_drop=0.2), 16_000),
+    training=TrainingConfig(
+        steps=5_000,
+        tokens_per_step=8_000,
+        schedule="cosine",
+        warmup_steps=1_000,
+        learning_rate=1e-3,
+        validate_every=800,
+        save_every=800,
+    ),
 )
 
 PRESETS: dict[str, Recipe] = {
@@ -75,11 +100,12 @@ PRESETS: dict[str, Recipe] = {
     "parser": PARSER,
     "modern": MODERN,
     "tiny": TINY,
+    "small": SMALL,
 }
 
 
 def preset(name: str) -> Recipe:
-    """The recipe of that name."""
+    """Return the recipe of that name."""
     if name not in PRESETS:
-        raise ConfigError(f"no preset is called {name!r}; known: {', '.join(PRESETS)}")
+        raise ConfigError(f"{name!r} is not the name of a preset; use one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -1,4 +1,4 @@
-"""A recipe in and out: a preset or a TOML file, then dotted overrides (`model.N=2`); unknown names are errors."""
+"""Read and write recipes: a preset or a TOML file, with overrides such as `model.N=2` on top."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transduce.config import Recipe, SearchConfig, mistaken_type, settings_of
+from transduce.config import ModelConfig, Recipe, SearchConfig, mistaken_type, settings_of
 from transduce.errors import ConfigError
 from transduce.presets import PRESETS, preset
 
@@ -21,56 +21,44 @@ Settings = TypeVar("Settings")
 # Settings that had another spelling in recipes and bundles of earlier versions.
 RENAMED = {"optimiser": "optimizer", "normalise_punctuation": "normalize_punctuation"}
 
+# Settings that take their value from another one, which is the one to suggest to users.
+DERIVED = {"model.vocab_size", "model.source_vocab_size"}
+
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """The preset of that name, or the recipe in that TOML file, with `section.setting=value` applied on top."""
+    """Return a preset, or the recipe of a TOML file, with each `section.setting=value` applied."""
     if name_or_path in PRESETS:
         recipe = preset(name_or_path)
     elif Path(name_or_path).suffix == ".toml":
         recipe = read_recipe(Path(name_or_path))
     else:
         raise ConfigError(
-            f"{name_or_path!r} is neither a .toml file nor a preset; known: {', '.join(PRESETS)}"
+            f"{name_or_path!r} is neither a .toml file nor a preset; the presets are "
+            f"{', '.join(PRESETS)}"
         )
     return apply_overrides(recipe, overrides)
 
 
 def read_recipe(path: Path) -> Recipe:
-    """A recipe file. Its optional first line `preset = "base"` says what it starts from; the default is `base`."""
+    """Read a recipe file; its optional `preset = "base"` names the preset that it starts from."""
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; expected a recipe") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path} cannot be read as a recipe: {error}") from None
+
     start = tree.pop("preset", "base")
     if not isinstance(start, str):
         raise ConfigError(f"{path}: preset is {start!r}; expected a name in quotes")
-    return update(preset(start), tree)
-
-
-def update(settings: Settings, changes: Mapping[str, Any], where: str = "") -> Settings:
-    """A copy of a settings dataclass with the changes of a (nested) mapping, each checked against its type."""
-    hints = settings_of(type(settings))
-    values = {}
-    for given, value in changes.items():
-        name = RENAMED.get(given, given)
-        if name not in hints:
-            sections = {
-                part: getattr(getattr(settings, part), "__dataclass_fields__", ()) for part in hints
-            }
-            inside = [f"{part}.{name}" for part, names in sections.items() if name in names]
-            raise ConfigError(_unknown(f"{where}{name}", name, list(hints), inside))
-        current = getattr(settings, name)
-        if is_dataclass(current) and isinstance(value, Mapping):
-            values[name] = update(current, value, f"{where}{name}.")
-        else:
-            values[name] = _convert(value, hints[name], f"{where}{name}")
-    return replace(settings, **values)  # type: ignore[type-var]
+    return update_recipe(preset(start), tree)
 
 
 def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with each `section.setting=value` applied: all at once, so that two may need each other."""
+    """Return the recipe with all of `section.setting=value` applied at once.
+
+    Two overrides that are valid only together can therefore be given in any order.
+    """
     tree: dict[str, Any] = {}
     for override in overrides:
         name, value = read_override(override)
@@ -83,99 +71,172 @@ def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
                     f"{section} is {table!r}; expected a table of settings, such as {name}={value}"
                 )
         table[setting] = value
-    return update(recipe, tree)
+    return update_recipe(recipe, tree)
+
+
+def update_recipe(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with these changes; a new tokenizer size is the model's size as well."""
+    updated = update(recipe, changes)
+    sizes_tokenizer = "vocab_size" in _table(_table(changes, "data"), "tokenizer")
+    sizes_model = "vocab_size" in _table(changes, "model")
+    if sizes_tokenizer and not sizes_model:
+        return _with_tokenizer_size(updated)
+    return updated
+
+
+def follow_tokenizer(recipe: Recipe) -> Recipe:
+    """Return a recipe that was made in Python with the tokenizer's size in place of the default."""
+    if recipe.model.vocab_size == ModelConfig.vocab_size:
+        return _with_tokenizer_size(recipe)
+    return recipe
+
+
+def check_vocabulary(recipe: Recipe) -> None:
+    """Refuse a model whose vocabulary size is not that of the tokenizer that it will get."""
+    size = recipe.data.tokenizer.vocab_size
+    for name in ("vocab_size", "source_vocab_size"):
+        model_size = getattr(recipe.model, name)
+        if model_size not in (None, size):
+            raise ConfigError(
+                f"model.{name} is {model_size:,}, but data.tokenizer.vocab_size is {size:,}; "
+                f"leave model.{name} out and set data.tokenizer.vocab_size, which the model follows"
+            )
+
+
+def _with_tokenizer_size(recipe: Recipe) -> Recipe:
+    size = recipe.data.tokenizer.vocab_size
+    return replace(recipe, model=replace(recipe.model, vocab_size=size))
+
+
+def _table(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table inside a table, empty where there is none."""
+    value = tree.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def update(settings: Settings, changes: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Return a copy of settings with the changes of a nested mapping, each checked by type."""
+    hints = settings_of(type(settings))
+    values = {}
+    for given_name, value in changes.items():
+        name = RENAMED.get(given_name, given_name)
+        if name not in hints:
+            paths = _paths(settings, prefix)
+            elsewhere = [path for path in paths if path.split(".")[-1] == name]
+            raise ConfigError(_unknown(f"{prefix}{name}", name, list(hints), elsewhere))
+        current = getattr(settings, name)
+        if is_dataclass(current) and isinstance(value, Mapping):
+            values[name] = update(current, value, f"{prefix}{name}.")
+        else:
+            values[name] = _convert(value, hints[name], f"{prefix}{name}")
+    return replace(settings, **values)  # type: ignore[type-var]
 
 
 def read_override(
     override: str, example: str = "section.setting=value, such as model.N=2"
 ) -> tuple[str, Any]:
-    """The name and the value of `name=value`."""
+    """Return the name and the value of `name=value`."""
     name, equals, text = override.partition("=")
     if not equals:
         raise ConfigError(f"{override!r} is not an override; expected {example}")
     try:
         return name, tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return name, text  # a bare word: training.schedule=cosine
+        return name, text  # a word without quotes: training.schedule=cosine
 
 
 def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any) -> SearchConfig:
-    """The settings of a search with these changed, where they are not None, and with each `name=value`.
+    """Return search settings with those changes that are not None, and with each `name=value`.
 
-    A beam that nobody asked for grows to give enough hypotheses.
+    The beam grows to n_best hypotheses unless its size is given.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
-    named = dict(
-        read_override(each, "setting=value, such as temperature=0.8") for each in overrides
-    )
-    return update(search, {**given, **named}, "search.")
+    for override in overrides:
+        name, value = read_override(override, "setting=value, such as temperature=0.8")
+        given[name] = value
+    return update(search, given, "search.")
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The recipe as a TOML file that `read_recipe` takes back unchanged."""
+    """Return the recipe as TOML that `read_recipe` reads back unchanged."""
     return "\n".join(_toml_lines(recipe, "")).strip() + "\n"
 
 
 def differences(recipe: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two recipes differ, by dotted name: (the first's value, the second's)."""
-    mine, theirs = dict(_flat(recipe)), dict(_flat(other))
-    return {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs[name]}
+    """Return the settings in which two recipes differ: name -> (first value, second value)."""
+    first = dict(_flat(recipe))
+    second = dict(_flat(other))
+    return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
 
 
-def _flat(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for item in fields(settings):
         value = getattr(settings, item.name)
         if is_dataclass(value):
-            yield from _flat(value, f"{where}{item.name}.")
+            yield from _flat(value, f"{prefix}{item.name}.")
         else:
-            yield f"{where}{item.name}", value
+            yield f"{prefix}{item.name}", value
 
 
-def _convert(value: Any, hint: Any, where: str) -> Any:
-    """A TOML value as the type that the setting has."""
+def _paths(settings: Any, prefix: str) -> list[str]:
+    """Return the dotted names of all settings that a user should set."""
+    return [name for name, _ in _flat(settings, prefix) if name not in DERIVED]
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    """Convert a TOML value to the type that the setting has."""
     options = typing.get_args(hint)
     origin = typing.get_origin(hint)
+
     if origin is types.UnionType:  # X | None
-        return None if value in (None, "none") else _convert(value, options[0], where)
+        return None if value in (None, "none") else _convert(value, options[0], name)
+
     if origin is tuple:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list):
-            raise ConfigError(f"{where} is {value!r}; expected a list")
+            raise ConfigError(f"{name} is {value!r}; expected a list")
         return tuple(
-            _convert(item, options[0], f"{where}[{index}]") for index, item in enumerate(items)
+            _convert(item, options[0], f"{name}[{index}]") for index, item in enumerate(items)
         )
+
     if isinstance(hint, type) and is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {value!r}; expected a table of settings")
-        hints = settings_of(hint)
-        for name in value:
-            if name not in hints:
-                raise ConfigError(_unknown(f"{where}.{name}", name, list(hints)))
-        for item in fields(hint):
-            if (
-                item.name not in value
-                and item.default is MISSING
-                and item.default_factory is MISSING
-            ):
-                raise ConfigError(f"{where} has no {item.name}; expected a value for it")
-        return hint(
-            **{name: _convert(item, hints[name], f"{where}.{name}") for name, item in value.items()}
-        )
+        return _convert_table(value, hint, name)
+
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if mistake := mistaken_type(value, hint, where):
+
+    mistake = mistaken_type(value, hint, name)
+    if mistake:
         raise ConfigError(mistake)
     return value
 
 
-def _unknown(full_name: str, name: str, known: list[str], inside: Sequence[str] = ()) -> str:
-    close = [*inside, *difflib.get_close_matches(name, known, n=1)]
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
-    return f"{full_name} is not a setting; {hint}"
+def _convert_table(value: Any, kind: type, name: str) -> Any:
+    """Convert a TOML table to a dataclass that has no current values, such as a corpus."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is {value!r}; expected a table of settings")
+    hints = settings_of(kind)
+    for key in value:
+        if key not in hints:
+            raise ConfigError(_unknown(f"{name}.{key}", key, list(hints)))
+    for item in fields(kind):
+        required = item.default is MISSING and item.default_factory is MISSING
+        if required and item.name not in value:
+            raise ConfigError(f"{name} has no {item.name}; expected a value for it")
+    return kind(**{key: _convert(item, hints[key], f"{name}.{key}") for key, item in value.items()})
 
 
-def _toml_lines(settings: Any, where: str) -> Iterator[str]:
+def _unknown(full_name: str, name: str, known: list[str], elsewhere: Sequence[str] = ()) -> str:
+    """Return the message for a name that is not a setting, with the likeliest one that is."""
+    close = elsewhere or difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"{full_name} is not a setting; did you mean {' or '.join(close)}?"
+    return f"{full_name} is not a setting; the settings here are {', '.join(known)}"
+
+
+def _toml_lines(settings: Any, prefix: str) -> Iterator[str]:
+    # TOML wants the plain values of a table before the tables inside it.
     tables = []
     for item in fields(settings):
         value = getattr(settings, item.name)
@@ -185,12 +246,13 @@ def _toml_lines(settings: Any, where: str) -> Iterator[str]:
             tables.extend((item.name, entry) for entry in value)
         elif value is not None:
             yield f"{item.name} = {_toml_value(value)}"
-    for name, value in tables:
+
+    for name, table in tables:
+        full_name = f"{prefix}{name}"
         repeated = isinstance(getattr(settings, name), tuple)
-        full = f"{where}{name}"
         yield ""
-        yield f"[[{full}]]" if repeated else f"[{full}]"
-        yield from _toml_lines(value, f"{full}.")
+        yield f"[[{full_name}]]" if repeated else f"[{full_name}]"
+        yield from _toml_lines(table, f"{full_name}.")
 
 
 def _toml_value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""From a recipe to a run, on one process or on all that torchrun started: `transduce train` and `transduce.train`."""
+"""`transduce.train` and `transduce train`: from a recipe to a trained run, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from transduce.data.tokenizer import Tokenizer
 from transduce.errors import BundleError, ConfigError
 from transduce.recipe import apply_overrides, load_recipe
 from transduce.storage.bundle import Bundle, find_bundle, load_bundle
-from transduce.training.distributed import world
+from transduce.training.distributed import world as join_world
 from transduce.training.hooks import BuildModel, BuildOptimizers, Callback, Hooks, Loss, Schedule
-from transduce.training.memory import fitting_micro_batches
+from transduce.training.memory import choose_micro_batches
 from transduce.training.run import Run
-from transduce.training.run_folder import adopt, check_place, refuse_another_start, started_from
+from transduce.training.run_folder import (
+    check_folder,
+    check_same_start,
+    fine_tuning_recipe,
+    started_from,
+)
 from transduce.training.trainer import run_training
 
 
@@ -41,53 +46,61 @@ def train(
     callbacks: Sequence[Callback] = (),
     tokenizer: OwnTokenizers = None,
 ) -> Run:
-    """Prepare a recipe's data on one rank, then train on all. A run that was begun goes on where it was.
+    """Prepare the data of a recipe, then train. A run that was stopped resumes where it was.
 
     Args:
-        recipe: A recipe, or the TOML file that it is in; paths of text are relative to that file's folder.
-        run: The folder of the run; by default `runs/` and the name of the recipe's file.
+        recipe: A recipe, or the path of its TOML file; paths of text are relative to that file.
+        run: The folder of the run; by default `runs/` and the name of the recipe file.
         overrides: Settings to change, such as "training.steps=1000".
-        store: The prepared text; by default next to the recipe's file, or to the run.
+        store: The folder of the prepared text; by default next to the recipe file, or the run.
         start_from: A bundle or a run whose model and tokenizer to fine-tune.
-        device: Such as "cuda" or "cpu"; by default a GPU where there is one.
-        model: Makes a model of your own from a ModelConfig: a class like Transformer, or a function; or a module,
-            copies of which are trained. It needs `config`, `encode` and `decode` (`engines.torch`).
-        optimizers: Makes your own optimizers, from the named parameters and the TrainingConfig.
-        schedule: The learning rate of step 1, 2, 3, ...
-        loss: The sum over all target tokens of what is minimized, from logits (B, T, V) and labels (B, T); padding,
-            the last id, is no label.
-        callbacks: Called with every record of metrics.jsonl; one that returns True ends the run.
-        tokenizer: A tokenizer of your own (`size`, `encode`, `decode`), or those of source and target.
+        device: Such as "cuda" or "cpu"; by default a GPU if there is one.
+        model: Builds a custom model from a ModelConfig: a class like Transformer, or a function;
+            or a module, copies of which are trained. It needs `config`, `encode` and `decode`
+            (see `engines.torch`).
+        optimizers: Builds custom optimizers from the named parameters and the TrainingConfig.
+        schedule: Returns the learning rate of step 1, 2, 3, ...
+        loss: Returns the sum of the training loss over all target tokens, from logits (B, T, V)
+            and labels (B, T). Padding has the last id and is not a label.
+        callbacks: Functions that get every record of metrics.jsonl; one that returns True ends
+            the run.
+        tokenizer: A custom tokenizer (`size`, `encode`, `decode`), or one for each side.
     """
+    # Check the arguments before any work.
     hooks = Hooks(model, optimizers, schedule, loss, tuple(callbacks))
-    settings = (
-        apply_overrides(recipe, overrides)
-        if isinstance(recipe, Recipe)
-        else load_recipe(str(recipe), overrides)
-    )
-    name = "the recipe" if isinstance(recipe, Recipe) else str(recipe)
-    _refuse_what_cannot_work(name, settings, device)
+    if isinstance(recipe, Recipe):
+        settings = apply_overrides(recipe, overrides)
+        recipe_name = "the recipe"
+        base = Path()
+    else:
+        settings = load_recipe(str(recipe), overrides)
+        recipe_name = str(recipe)
+        base = Path(recipe).parent
+    _check_settings(recipe_name, settings, device)
     folder = _run_folder(recipe, run)
-    base = Path() if isinstance(recipe, Recipe) else Path(recipe).parent
-    place = Path(store) if store else folder.with_suffix(".store")
-    if not store and not isinstance(recipe, Recipe):
-        place = default_store(str(recipe))
+    store_path = _store_path(recipe, store, folder)
+
+    # Fine-tuning: the model and the tokenizer are those of the bundle.
     tokenizers = by_side(tokenizer)
-    if bundle := _load_start(start_from, folder):
-        settings, tokenizers = adopt(settings, bundle, overrides), _tokenizers_of(bundle, tokenizer)
-        # Its tokens are others.
-        place = Path(store) if store else place.with_suffix(f".{bundle.fingerprint[:8]}.store")
-    with world(device) as here:
-        fitting_micro_batches(settings, here, folder)  # too little memory is said before any work
-        if here.speaks:
-            check_place(folder, settings)
+    bundle = _load_start(start_from, folder)
+    if bundle is not None:
+        settings = fine_tuning_recipe(settings, bundle, overrides)
+        tokenizers = _tokenizers_of(bundle, tokenizer)
+        if not store:
+            # Another tokenizer needs another store.
+            store_path = store_path.with_suffix(f".{bundle.fingerprint[:8]}.store")
+
+    # Prepare the data on rank 0, then train on all.
+    with join_world(device) as world:
+        choose_micro_batches(settings, world, folder)  # fails before any work without memory
+        if world.is_main:
+            check_folder(folder, settings)
             say = functools.partial(print, file=sys.stderr)
-            prepare(settings, base, place, replace=False, tokenizers=tokenizers, say=say)
-        here.wait()
-        standing = run_training(
-            settings, Store(place, tokenizers), folder, here, start_from=bundle, hooks=hooks
-        )
-        return Run(folder, standing)
+            prepare(settings, base, store_path, replace=False, tokenizers=tokenizers, say=say)
+        world.wait()
+        prepared = Store(store_path, tokenizers)
+        state = run_training(settings, prepared, folder, world, start_from=bundle, hooks=hooks)
+        return Run(folder, state)
 
 
 def _run_folder(recipe: Recipe | str | Path, run: str | Path | None) -> Path:
@@ -95,49 +108,62 @@ def _run_folder(recipe: Recipe | str | Path, run: str | Path | None) -> Path:
         return Path(run)
     if isinstance(recipe, Recipe):
         raise ConfigError(
-            "run is missing; a recipe without a file has no name: say where to write, run='runs/first'"
+            "run is missing; a recipe without a file has no name, so pass a folder for the run, "
+            "such as run='runs/first'"
         )
     return Path("runs") / Path(recipe).stem
 
 
-def _refuse_what_cannot_work(name: str, recipe: Recipe, device: str | None) -> None:
+def _store_path(recipe: Recipe | str | Path, store: str | Path | None, run: Path) -> Path:
+    if store:
+        return Path(store)
+    if isinstance(recipe, Recipe):
+        return run.with_suffix(".store")
+    return default_store(str(recipe))
+
+
+def _check_settings(name: str, recipe: Recipe, device: str | None) -> None:
     training = recipe.training
     if not recipe.data.corpora:
         raise ConfigError(
             f"{name} names no training text; write a recipe with [[data.corpora]], or run make demo"
         )
     if not recipe.data.validation and (training.until or training.patience):
-        what = (
-            f"until is {training.until}" if training.until else f"patience is {training.patience}"
-        )
+        setting = f"patience is {training.patience}"
+        if training.until:
+            setting = f"until is {training.until}"
         raise ConfigError(
-            f"training.{what}, but without [[data.validation]] nothing is scored; add it to {name}"
+            f"training.{setting}, but without [[data.validation]] nothing is scored; add it to "
+            f"{name}"
         )
     if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but torch finds no GPU here; try --device cpu")
+        raise ConfigError("device is cuda, but PyTorch finds no GPU here; use --device cpu")
 
 
 def _tokenizers_of(bundle: Bundle, own: OwnTokenizers) -> dict[str, Tokenizer]:
-    """By side; the target's alone if both languages share it."""
+    """Return the bundle's tokenizers by side; only the target's if both sides share it."""
     source, target = pair_of(bundle.tokenizer_files, own)
     return {"target": target} if source is target else {"source": source, "target": target}
 
 
-def _load_start(named: str | Path | None, run: Path) -> Bundle | None:
-    """The bundle to start from, if there is one; a run that was begun knows its own."""
-    begun = started_from(run)
-    start = named or (begun[1] if begun else None)
-    if start is None:
+def _load_start(requested: str | Path | None, run: Path) -> Bundle | None:
+    """Return the bundle to start from, or None. A run that was started remembers its own."""
+    remembered = started_from(run)
+    path = requested
+    if not path and remembered:
+        path = remembered[1]
+    if path is None:
         return None
+
     try:
-        bundle = load_bundle(find_bundle(start))
+        bundle = load_bundle(find_bundle(path))
     except BundleError as error:
-        why = (
-            ""
-            if named
-            else f"{run} was fine-tuned from {start}, so name its place with --start-from: "
-        )
-        raise BundleError(f"{why}{error}") from None
-    if named:
-        refuse_another_start(run, bundle)
+        if requested:
+            raise BundleError(str(error)) from None
+        raise BundleError(
+            f"{run} was fine-tuned from {path}; pass where that bundle is now with --start-from: "
+            f"{error}"
+        ) from None
+    if requested:
+        check_same_start(run, bundle)
     return bundle
