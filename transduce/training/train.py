@@ -16,7 +16,7 @@ from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import BundleError, ConfigError
-from transduce.recipe import apply_overrides, load_recipe
+from transduce.recipe import apply_overrides, check_vocabulary, follow_tokenizer, load_recipe
 from transduce.storage.bundle import Bundle, find_bundle, load_bundle
 from transduce.training.distributed import world as join_world
 from transduce.training.hooks import BuildModel, BuildOptimizers, Callback, Hooks, Loss, Schedule
@@ -69,7 +69,7 @@ def train(
     # Check the arguments before any work.
     hooks = Hooks(model, optimizers, schedule, loss, tuple(callbacks))
     if isinstance(recipe, Recipe):
-        settings = apply_overrides(recipe, overrides)
+        settings = follow_tokenizer(apply_overrides(recipe, overrides))
         recipe_name = "the recipe"
         base = Path()
     else:
@@ -89,6 +89,8 @@ def train(
         if not store:
             # Another tokenizer needs another store.
             store_path = store_path.with_suffix(f".{bundle.fingerprint[:8]}.store")
+    if not tokenizers:
+        check_vocabulary(settings)
 
     # Prepare the data on rank 0, then train on all.
     with join_world(device) as world:
