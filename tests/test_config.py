@@ -190,7 +190,7 @@ def test_a_recipe_file_starts_from_a_preset_and_overrides_come_last(tmp_path):
         ),
         (
             "data.tokenizer.character_coverage=0.9",
-            "character_coverage is 0.9; SentencePiece takes 0.98 to 1",
+            "character_coverage is 0.9; it must be at least 0.98",
         ),
         ("data.clean.off=3", "data.clean.off is 3; expected a list"),
         ("N", "'N' is not an override; expected section.setting=value"),

@@ -26,9 +26,9 @@ INFINITY = float("inf")
 class Range(NamedTuple):
     """The numbers that a setting may have; None is no limit."""
 
-    least: int | None = None
-    most: int | float | None = None
-    above: int | None = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
     below: float | None = None
 
     def violation(self, value: float) -> str | None:
@@ -75,6 +75,7 @@ RANGES: dict[str, dict[str, Range]] = {
         "vocab_size": _VOCABULARY,
         **dict.fromkeys(("variants", "training_sentences"), COUNT),
         "sampling": SHARE,
+        "character_coverage": Range(least=0.98, most=1),  # what SentencePiece accepts
     },
     "training": {
         **dict.fromkeys(("steps", "tokens_per_step", "warmup_steps"), COUNT),
@@ -325,7 +326,8 @@ class TokenizerConfig:
     # pairs, 16,000 for 100,000 pairs and 32,000 for millions.
     vocab_size: int = 37_000
     joint: bool = True  # whether source and target share one vocabulary (§5.1)
-    character_coverage: float = 0.9995  # share of characters that are pieces; the rest are bytes
+    # Share of the characters of the text that are pieces, from 0.98 to 1; the rest are bytes.
+    character_coverage: float = 0.9995
     byte_fallback: bool = True  # whether a character without a piece is written as bytes
     split_digits: bool = False  # whether each digit is a piece, so that numbers are spelled out
     normalize_punctuation: bool = False  # whether quotes, dashes and spaces are made uniform
@@ -338,11 +340,6 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         _check(self, "data.tokenizer")
-        _refuse_unless(
-            0.98 <= self.character_coverage <= 1,
-            f"data.tokenizer.character_coverage is {self.character_coverage}; "
-            "SentencePiece takes 0.98 to 1",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,7 +462,7 @@ class SearchConfig:
     # No sequence of tokens occurs more often than this in a row; 0: off.
     max_repeats: int = 0
     forbid_unk: bool = False  # whether outputs may not contain the unknown token
-    # 0: beam search; above 0: draw n_best independent samples from P^(1/temperature).
+    # Randomness of sampling: draw n_best samples from P^(1/temperature); 0: beam search.
     temperature: float = 0.0
     top_k: int = 0  # sample from the k most probable tokens only; 0: from all
     top_p: float = 1.0  # sample from the fewest tokens that have this total probability
