@@ -1,1 +1,1 @@
-"""Measurements, each beside what others do, in one run."""
+"""Benchmarks that compare transduce with other libraries in the same run."""

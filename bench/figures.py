@@ -16,6 +16,8 @@ from transduce.storage.disk import whole_file
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs/figures.json"
 
+OUTPUT_OPTIONS = ("--json", "--record")
+
 Figure = dict[str, Any]
 
 
@@ -28,7 +30,7 @@ def read_figures(path: Path = FIGURES) -> dict[str, Figure]:
 
 
 def record_figure(
-    path: Path, name: str, values: dict[str, Any], command: list[str], hardware: dict[str, Any]
+    path: Path, name: str, values: dict[str, Any], command: str, hardware: dict[str, Any]
 ) -> None:
     """Write one figure into the file and keep all others as they are.
 
@@ -39,7 +41,7 @@ def record_figure(
 
     figures[name] = {
         "section": section,
-        "command": " ".join(command),
+        "command": command,
         "hardware": describe_hardware(hardware),
         "commit": current_commit(),
         "values": values,
@@ -48,6 +50,20 @@ def record_figure(
     text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+def command_line(module: str, arguments: list[str]) -> str:
+    """Return the command that repeats a measurement, without the names of its output files."""
+    words = ["python", "-m", module]
+    skip_next = False
+    for word in arguments:
+        if skip_next:
+            skip_next = False
+        elif word in OUTPUT_OPTIONS:
+            skip_next = True
+        elif not word.startswith(tuple(f"{option}=" for option in OUTPUT_OPTIONS)):
+            words.append(word)
+    return " ".join(words)
 
 
 def describe_hardware(hardware: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""docs/scaling.md: its table is what the calculation gives, its commands are ones that torchrun and transduce take."""
+"""docs/scaling.md: bench.scaling prints its table, and torchrun and transduce accept its commands."""
 
 import json
 import re
@@ -26,21 +26,22 @@ SMALL = [
 
 
 def commands():
-    """Every command of the page that starts with torchrun, perhaps after srun, as words."""
-    shell = "\n".join(re.findall(r"```sh\n(.*?)```", DOCUMENT, flags=re.DOTALL)).replace(
-        "$SLURM_NNODES", "4"
-    )
+    """Return the words of every torchrun command of the page, with or without srun."""
+    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+    shell = "\n".join(blocks).replace("$SLURM_NNODES", "4")
     lines = [line.removeprefix("srun ") for line in shell.splitlines()]
-    found = [shlex.split(line) for line in lines if line.startswith("torchrun ")]
-    return found + [json.loads(words) for words in re.findall(r"command: (\[.*\])", DOCUMENT)]
+    from_shell = [shlex.split(line) for line in lines if line.startswith("torchrun ")]
+    from_yaml = [json.loads(words) for words in re.findall(r"command: (\[.*\])", DOCUMENT)]
+    return from_shell + from_yaml
 
 
-def test_the_table_is_the_calculation():
+def test_the_table_is_what_the_calculation_gives():
     assert table() in DOCUMENT
 
 
 def test_the_calculation_is_that_of_a_ring():
-    eight, many = Scaling("base", 8, 25_000), Scaling("base", 10_000, 25_000)
+    eight = Scaling("base", 8, 25_000)
+    many = Scaling("base", 10_000, 25_000)
     assert eight.exchange_ms == pytest.approx(
         1000 * 2 * 7 / 8 * eight.gradient_bytes / (0.8 * 450e9)
     )
@@ -52,22 +53,22 @@ def test_the_calculation_is_that_of_a_ring():
         assert f"{size / 1e6:.0f} MB" in DOCUMENT
 
 
-def test_every_command_is_one_that_torchrun_and_transduce_take(monkeypatch, tmp_path):
-    taken = []
+def test_torchrun_and_transduce_accept_every_command(monkeypatch, tmp_path):
+    calls = []
     monkeypatch.chdir(tmp_path)
     Path("data/wmt14").mkdir(parents=True)
     Path("data/wmt14/recipe.toml").touch()
 
-    def note(name, overrides, *, run, **options):
-        taken.append((name, run))
+    def record_call(name, overrides, *, run, **options):
+        calls.append((name, run))
         return Run(run)
 
-    monkeypatch.setattr(training, "train", note)
+    monkeypatch.setattr(training, "train", record_call)
     for words in commands():
         options = get_args_parser().parse_args(words[1:])
         assert (options.module, options.training_script) == (True, "transduce")
         assert run(options.training_script_args) == 0
-    assert taken == [("data/wmt14/recipe.toml", Path("runs/wmt14"))] * 4
+    assert calls == [("data/wmt14/recipe.toml", Path("runs/wmt14"))] * 4
 
 
 @pytest.mark.ranks
