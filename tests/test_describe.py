@@ -13,7 +13,7 @@ from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 from transduce.presets import PRESETS, TINY
 from transduce.recipe import load_recipe
-from transduce.training.run_folder import fit_to_store
+from transduce.training.run_folder import set_vocabulary_sizes
 
 
 def test_the_tree_adds_up():
@@ -51,7 +51,7 @@ def as_train_builds(recipe):
     tokenizer = SimpleNamespace(vocab_size=recipe.data.tokenizer.vocab_size)
     store = SimpleNamespace(source_tokenizer=tokenizer, target_tokenizer=tokenizer)
     with torch.device("meta"):
-        return Transformer(fit_to_store(recipe, store).model)
+        return Transformer(set_vocabulary_sizes(recipe, store).model)
 
 
 @pytest.mark.parametrize("overrides", [[], ["data.tokenizer.vocab_size=4000"]])
