@@ -50,5 +50,5 @@ def test_what_is_remembered_does_not_matter(tokenizer, monkeypatch):
     encoder, texts = WordEncoder(tokenizer), made_up_sentences(200, seed=5)
     first = encoder.encode(texts)
     assert encoder.encode(texts) == first
-    monkeypatch.setattr("transduce.data.encode._KNOWN", 0)
+    monkeypatch.setattr("transduce.data.encode._CACHED_WORDS", 0)
     assert encoder.encode(texts[:5]) == first[:5]

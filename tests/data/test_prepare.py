@@ -110,7 +110,7 @@ def test_zero_usable_pairs_are_refused_with_the_reasons(recipe, tmp_path):
 
 
 def test_validation_and_test_sets_keep_order_and_text(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(shuffle, "_SPOOL_BYTES", 100)
+    monkeypatch.setattr(shuffle, "_BYTES_PER_FILE", 100)
     store = prepare(recipe, tmp_path, tmp_path / "x.store")
     for section, names in ((store.validation, ["valid"]), (store.test, ["test-a", "test-b"])):
         assert list(section.corpora) == names
@@ -178,7 +178,7 @@ def test_the_same_inputs_give_the_same_store(recipe, tmp_path):
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5])
 def test_an_interrupted_call_goes_on_from_what_is_finished(recipe, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(shuffle, "_SPOOL_BYTES", 4096)  # several files a corpus
+    monkeypatch.setattr(shuffle, "_BYTES_PER_FILE", 4096)  # several files a corpus
     out, finished, done_again = tmp_path / "x.store", [], []
     replace_file = os.replace
 
@@ -348,8 +348,8 @@ def test_no_sampled_segmentation_is_longer_than_allowed(recipe, tmp_path):
 
 @pytest.mark.slow
 def test_processes_give_the_same_store_as_none(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(shuffle, "_SPOOL_BYTES", 4096)
-    monkeypatch.setattr(stages, "_ALONE", 0)
+    monkeypatch.setattr(shuffle, "_BYTES_PER_FILE", 4096)
+    monkeypatch.setattr(stages, "_FEW_PAIRS", 0)
     one, two = (prepare(recipe, tmp_path, tmp_path / f"{n}.store", workers=n) for n in (1, 2))
     assert one.manifest["files"] == two.manifest["files"]
 

@@ -91,7 +91,7 @@ def test_a_folder_without_manifest_or_of_another_format_is_no_store(make_store, 
     path = make_store(like_sentences(5)).path
     manifest = json.loads((path / MANIFEST).read_text())
     (path / MANIFEST).write_text(json.dumps({**manifest, "format": 999}))
-    with pytest.raises(DataError, match="has format 999; expected"):
+    with pytest.raises(DataError, match="a token store of format 999, but"):
         Store(path)
 
 

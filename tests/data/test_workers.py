@@ -48,9 +48,9 @@ def test_a_killed_worker_is_one_line():
 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_fewer_than_no_processes_are_refused(tasks):
-    with pytest.raises(ConfigError, match="-2 processes are asked for; expected at least 1"):
+    with pytest.raises(ConfigError, match="the number of processes is -2; expected at least 1"):
         list(spread(double, range(tasks), -2))
-    with pytest.raises(ConfigError, match="-2 processes are asked for; expected at least 1"):
+    with pytest.raises(ConfigError, match="the number of processes is -2; expected at least 1"):
         worker_pool(-2)
 
 

@@ -295,7 +295,7 @@ def test_a_tokenizer_of_ones_own_serves_from_text_to_text(train, tmp_path):
         tokenizer=Letters(), more=["data.tokenizer.sampling=0"], store=tmp_path / "letters.store"
     )
     assert load_bundle(run.bundle).recipe.model.vocab_size == Letters.size + 3
-    with pytest.raises(DataError, match=r"the tokenizer is one of your own.*Letters"):
+    with pytest.raises(DataError, match=r"the tokenizer is your own code.*Letters"):
         run.translator()
     translator = run.translator(tokenizer=Letters(), device="cpu")
     assert isinstance(translator.translate("12 hours").text, str)
@@ -466,7 +466,7 @@ def raises(*_):
         (
             {"tokenizer": type("Wild", (Letters,), {"encode": lambda self, text: [99999]})()},
             InputError,
-            "Wild.encode gave ids from 99999 to 99999; expected 0 to",
+            "Wild.encode returned ids from 99999 to 99999; expected 0 to",
         ),
     ],
     ids=range(18),

@@ -1,7 +1,7 @@
-"""Pairs of a store as arrays that a model takes: packed into one row, or one sentence a row (§5.1).
+"""Make batches from the pairs of a store: packed into one row, or one sentence a row (§5.1).
 
-Padding and packing are one thing: ids, positions and segments, each (B, T). Attention stays inside a segment; padding
-is the last segment of a row.
+Padded and packed batches have the same form: ids, positions and segments, each (B, T). Attention
+stays inside a segment, and padding is the last segment of a row.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ Ids = NDArray[np.int32]
 Shape = tuple[int, int]
 
 PADDING_SEGMENT = 2**31 - 1
-TILE = 128  # what fused attention kernels work on: a packed row is a multiple of it
+# Fused attention kernels work on tiles of this length: a packed row is a multiple of it.
+TILE = 128
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as a model takes them: arrays of (B, S) for the source and (B, T) for the target.
+    """Sentence pairs as a model takes them: (B, S) arrays for the source, (B, T) for the target.
 
-    Pair k of a packed row has the segment k on both sides. `target` are the labels; on padding they are the pad id.
+    Pair k of a packed row has segment k on both sides. `target` holds the labels, and the pad id
+    on padding.
     """
 
     source: Ids
@@ -39,31 +41,31 @@ class Batch:
     target_segments: Ids
     source_tokens: int  # without padding
     target_tokens: int
-    # Which pairs of the section these are, in the order of the segments (or rows).
+    # The numbers of the pairs in their section, in the order of the segments (or rows).
     pairs: NDArray[np.int64]
 
     @property
     def efficiency(self) -> tuple[float, float]:
-        """The share of source and of target positions that hold a token: 1 less the padding waste."""
+        """The shares of source and target positions that hold a token, not padding."""
         return self.source_tokens / self.source.size, self.target_tokens / self.target.size
 
 
 def pack(
     section: Section, rows: NDArray[np.int64], pads: tuple[int, int], shapes: tuple[Shape, Shape]
 ) -> Batch:
-    """These pairs as one batch. Into a shape of one row they are packed; else each has a row of its own.
+    """Return pairs as one batch. If the shape has one row they are packed, otherwise padded.
 
     Args:
-        section: Where the pairs are.
-        rows: Their numbers there.
+        section: The section of the store.
+        rows: The rows of the pairs in that section.
         pads: The padding ids of source and target.
         shapes: (B, S) of the source and (B, T) of the target; the pairs must fit.
     """
     packed = shapes[0][0] == 1
-    source, source_positions, source_segments, source_tokens = _lay_out(
+    source, source_positions, source_segments, source_tokens = _arrange(
         section.source.gather(rows), section.source.lengths(rows), pads[0], shapes[0], packed
     )
-    target, target_positions, target_segments, target_tokens = _lay_out(
+    target, target_positions, target_segments, target_tokens = _arrange(
         section.target.gather(rows), section.target.lengths(rows), pads[1], shapes[1], packed
     )
     return Batch(
@@ -85,85 +87,106 @@ def in_order(
     tokens: int | tuple[int, int],
     layout: Layout = "packed",
 ) -> Iterator[Batch]:
-    """Every pair of a section once, in order: for losses on validation and test sets.
+    """Yield every pair of a section once, in order, for the loss on validation and test sets.
 
     Args:
-        section: Where the pairs are.
+        section: The section of the store.
         pads: The padding ids of source and target.
-        tokens: Positions of a batch, or (source, target) positions; `Sampler.shape` gives training's own.
-        layout: Packed batches all have this one shape; padded ones hold about so many positions.
+        tokens: The positions of a batch, or (source, target) positions. `Sampler.shape` gives those
+            of training.
+        layout: Packed batches all have this shape; padded ones hold about as many positions.
     """
     room = (tokens, tokens) if isinstance(tokens, int) else tokens
-    lengths = [np.diff(side.offsets).astype(np.int64) for side in (section.source, section.target)]
+    source_lengths = np.diff(section.source.offsets).astype(np.int64)
+    target_lengths = np.diff(section.target.offsets).astype(np.int64)
     if layout == "packed":
         room = (up_to(room[0], TILE), up_to(room[1], TILE))
     if section.longest > min(room):
         raise DataError(
-            f"the longest sentence has {section.longest:,} tokens, but a batch {min(room):,}; raise it"
+            f"the longest sentence has {section.longest:,} tokens, but a batch holds {min(room):,}; "
+            "use larger batches"
         )
     start = 0
     while start < section.pairs:
-        stop = min(
-            _fits(side, start, space, layout) for side, space in zip(lengths, room, strict=True)
-        )
+        source_stop = _last_that_fits(source_lengths, start, room[0], layout)
+        target_stop = _last_that_fits(target_lengths, start, room[1], layout)
+        stop = min(source_stop, target_stop)
         rows = np.arange(start, stop)
-        yield pack(
-            section,
-            rows,
-            pads,
-            packed_shapes(room) if layout == "packed" else padded_shapes(section, rows),
-        )
+        shapes = packed_shapes(room) if layout == "packed" else padded_shapes(section, rows)
+        yield pack(section, rows, pads, shapes)
         start = stop
 
 
 def packed_shapes(lengths: tuple[int, int]) -> tuple[Shape, Shape]:
-    """One row a side."""
+    """Return the shapes of a packed batch: one row for each side."""
     return (1, lengths[0]), (1, lengths[1])
 
 
 def padded_shapes(section: Section, rows: NDArray[np.int64], parts: int = 1) -> tuple[Shape, Shape]:
-    """One sentence a row, both sides alike; rounded up so that few shapes occur: the share of `rows` in one part."""
-    longest = max(
-        int(side.lengths(rows).max(initial=1)) for side in (section.source, section.target)
-    )
-    shape = (rung(-(-len(rows) // parts), 8), rung(longest, 4))
+    """Return the shapes of a padded batch that holds one of `parts` shares of the rows.
+
+    Both sides have the same shape, rounded up so that a run has few different shapes.
+    """
+    longest_source = int(section.source.lengths(rows).max(initial=1))
+    longest_target = int(section.target.lengths(rows).max(initial=1))
+    sentences = -(-len(rows) // parts)
+    shape = (rung(sentences, 8), rung(max(longest_source, longest_target), 4))
     return shape, shape
 
 
 def up_to(number: float, multiple: int) -> int:
-    """The next multiple."""
+    """Round a number up to a multiple."""
     return int(-(-number // multiple)) * multiple
 
 
 def rung(number: int, steps: int) -> int:
-    """The number rounded up to a ladder with so many steps from one power of two to the next."""
-    return up_to(number, max(1, (1 << (number - 1).bit_length() - 1) // steps)) if number > 1 else 1
+    """Round a number up to a scale with `steps` steps from each power of two to the next."""
+    if number <= 1:
+        return 1
+    power_below = 1 << (number - 1).bit_length() - 1
+    return up_to(number, max(1, power_below // steps))
 
 
-def _fits(lengths: NDArray[np.int64], start: int, space: int, layout: Layout) -> int:
-    """The end of the longest run of sentences from `start` that so many positions hold."""
+def _last_that_fits(lengths: NDArray[np.int64], start: int, space: int, layout: Layout) -> int:
+    """Return the end of the longest run of sentences from `start` that fits into the space."""
     ahead = lengths[start : start + space]  # a sentence has at least one token
     used = np.cumsum(ahead)
     if layout == "padded":
         used = np.arange(1, len(ahead) + 1) * np.maximum.accumulate(ahead)
-    return start + max(1, int(np.searchsorted(used, space, side="right")))
+    fitting = int(np.searchsorted(used, space, side="right"))
+    return start + max(1, fitting)
 
 
-def _lay_out(
+def _arrange(
     ids: NDArray[Any], lengths: NDArray[np.int64], pad: int, shape: Shape, packed: bool
 ) -> tuple[Ids, Ids, Ids, int]:
-    """(ids, positions, segments, tokens) of sentences that stand one after the other in `ids`."""
+    """Arrange sentences, given one after the other in `ids`, into arrays of one shape.
+
+    Returns:
+        ids, positions, segments and the number of tokens.
+    """
     if ids.max(initial=0) >= pad:
         raise DataError(
-            f"the token store holds the id {ids.max()}; expected ids below {pad}: it is damaged"
+            f"the token store holds the id {ids.max()}, but ids must be below {pad}: it is damaged; "
+            "delete it and run transduce prepare again"
         )
+    # For each token: its sentence, its position in the sentence, and its place in the array.
+    tokens = len(ids)
     starts = np.cumsum(lengths) - lengths
-    number = np.repeat(np.arange(len(lengths)), lengths)
-    positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-    places = np.arange(len(ids)) if packed else number * shape[1] + positions
-    laid = []
-    for values, empty in ((ids, pad), (positions, 0), (number if packed else 0, PADDING_SEGMENT)):
-        array = np.full(shape, empty, np.int32)
-        array.reshape(-1)[places] = values
-        laid.append(array)
-    return laid[0], laid[1], laid[2], len(ids)
+    sentence = np.repeat(np.arange(len(lengths)), lengths)
+    positions = np.arange(tokens) - np.repeat(starts, lengths)
+    places = np.arange(tokens) if packed else sentence * shape[1] + positions
+    segments = sentence if packed else np.zeros(tokens, np.int64)
+    return (
+        _place(ids, places, shape, pad),
+        _place(positions, places, shape, 0),
+        _place(segments, places, shape, PADDING_SEGMENT),
+        tokens,
+    )
+
+
+def _place(values: NDArray[Any], places: NDArray[np.int64], shape: Shape, padding: int) -> Ids:
+    """Return an array of padding with the values at their places."""
+    array = np.full(shape, padding, np.int32)
+    array.reshape(-1)[places] = values
+    return array

@@ -1,4 +1,4 @@
-"""A sentence pair, and many of them at once, with where they came from."""
+"""Sentence pairs, one or many, with the file and line that they were read from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Pair(NamedTuple):
 
     source: str
     target: str
-    file: str  # of two parallel files, the source's
-    line: int  # from 1; of Parquet, the row
+    file: str  # the source file, if there are two
+    line: int  # counted from 1; in Parquet, the row
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive pairs of a file, as lists: ten times faster to carry about than pair by pair."""
+    """Consecutive pairs of a file as lists, which is ten times faster than pair by pair."""
 
     sources: list[str]
     targets: list[str]
@@ -33,6 +33,6 @@ class Chunk:
         return len(self.sources)
 
     def pairs(self) -> Iterator[Pair]:
-        """One by one."""
+        """Yield the pairs one by one."""
         for source, target, line in zip(self.sources, self.targets, self.lines, strict=True):
             yield Pair(source, target, self.source_file, line)

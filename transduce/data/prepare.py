@@ -1,7 +1,7 @@
-"""From a recipe to a token store: clean, learn the tokenizer, tokenize, write. Each stage goes on where it stopped.
+"""Turn a recipe into a token store: clean, learn the tokenizer, tokenize, write.
 
-Work is done in `NAME.store.partial`, next to the store. What is finished there is found again by the next call if the
-inputs are still the same; the store itself appears in one move, when it is whole.
+The work is done in `NAME.store.partial`, next to the store. An interrupted call is resumed by the
+next one, stage by stage, if the inputs are still the same. The finished store appears in one move.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ import numpy as np
 from transduce.config import DataConfig, Recipe
 from transduce.data.encode import SIDES, Task, tokenize
 from transduce.data.inputs import Inputs, differences, read_inputs
-from transduce.data.shuffle import Cleaned, clean, read_spool
+from transduce.data.shuffle import Cleaned, clean, read_shuffle_file
 from transduce.data.store import MANIFEST, Store
 from transduce.data.tokenizer import Tokenizer
 from transduce.data.workers import available_cores, progress, spread
 from transduce.data.writer import assemble, write_file
 from transduce.errors import ConfigError, DataError
-from transduce.recipe import load_recipe
+from transduce.recipe import check_vocabulary, follow_tokenizer, load_recipe
 from transduce.storage.disk import sync_folder
-from transduce.storage.work_folder import alone_in, clear
+from transduce.storage.lock import clear_work_folder, lock_work_folder
 
-_ALONE = 20_000  # with fewer pairs, starting processes takes longer than the work
+# With fewer pairs, starting processes takes longer than the work.
+_FEW_PAIRS = 20_000
 
 Say = Callable[[str], None]
 
 
 def default_store(recipe: str) -> Path:
-    """Where the store of a recipe goes: `en-de.toml` has `en-de.store` next to it."""
+    """Return the default store of a recipe: `en-de.toml` has `en-de.store` next to it."""
     return Path(recipe).with_suffix(".store")
 
 
@@ -52,74 +53,69 @@ def prepare(
     tokenizers: Mapping[str, Tokenizer] | None = None,
     say: Say = lambda line: None,
 ) -> Store:
-    """The store of a recipe, made unless it is there already.
+    """Return the token store of a recipe, and make it first unless it is up to date.
 
     Args:
-        recipe: Its `data` section says which text and how; or the file that it is in.
-        base: What relative paths start from; by default the folder of the recipe's file, or this one.
-        out: The store's folder; by default next to the recipe's file.
-        workers: Processes; 0 for as many as there are cores.
-        verify: Whether a store that is there already is compared with its checksums, byte by byte.
-        replace: Whether a store that is there already, made from other inputs, is made again, or else refused.
-        tokenizers: Those to use instead of learning some, by side; the target's alone if it is joint.
-        say: Takes a line for each thing done.
+        recipe: A recipe or the path of one. Its `data` section names the text and the settings.
+        base: The folder that relative paths start from; by default the folder of the recipe's
+            file, or the current folder.
+        out: The folder of the store; by default next to the recipe's file.
+        workers: The number of processes; 0 means one for each core.
+        verify: Whether to compare an existing store with its checksums, byte by byte.
+        replace: Whether to replace an existing store that was made from other inputs. If False,
+            such a store is an error.
+        tokenizers: Tokenizers to use instead of learning them, by side ("source", "target"); only
+            "target" if both sides share one.
+        say: Called with a line of text after each stage.
     """
     if not isinstance(recipe, Recipe):
-        base, out = base or Path(recipe).parent, out or default_store(str(recipe))
+        base = base or Path(recipe).parent
+        out = out or default_store(str(recipe))
         recipe = load_recipe(str(recipe))
     if out is None:
         raise ConfigError(
-            "out is missing; a recipe without a file has no name: say where to write the store"
+            "out is missing; the recipe was not read from a file, so the store has no default "
+            "folder: pass out"
         )
     base = base or Path()
     if not recipe.data.corpora:
         raise ConfigError(
-            "data.corpora is empty; name the training text: [[data.corpora]] source = ... target = ..."
+            "data.corpora is empty; name the training text: "
+            "[[data.corpora]] source = ... target = ..."
         )
-    existing = _existing(out, tokenizers, verify, say)
-    inputs = read_inputs(
-        recipe.data, base, existing.manifest["inputs"] if existing else None, tokenizers
-    )
+    if not tokenizers:
+        check_vocabulary(follow_tokenizer(recipe))
+
+    existing = _open_existing(out, tokenizers, verify, say)
+    known_inputs = existing.manifest["inputs"] if existing else None
+    inputs = read_inputs(recipe.data, base, known_inputs, tokenizers)
     if existing and existing.fingerprint == inputs.fingerprint:
         return existing
     if existing:
         changed = differences(existing.manifest["inputs"], inputs)
         if not replace:
             raise DataError(
-                f"{out} was made with other settings or text ({changed}) and stays as it is; name another place with "
-                "--store, or make it again with transduce prepare"
+                f"{out} was made with other settings or text ({changed}) and is left unchanged; "
+                "choose another folder with --store, or make it again with transduce prepare"
             )
         say(f"{out} is made again, since this changed: {changed}")
+
     try:
-        with _workplace(out, inputs) as work:
-            cleaned = _clean(recipe.data, base, inputs, work, workers, say)
-            given = dict(tokenizers or {})
-            for side, tokenizer in given.items():
-                write_file(work / f"{side}.model", tokenizer.to_bytes())
-            _learn(recipe.data, work, cleaned["train"], say)
-            _tokenize(recipe.data, work, cleaned, given, workers, say)
-            _publish(recipe.data, inputs, work, cleaned, given, out)
+        _make(recipe.data, base, inputs, dict(tokenizers or {}), out, workers, say)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(
-                f"{error.filename or out} cannot be used: {error.strerror or error}"
-            ) from None
-        free = shutil.disk_usage(out.parent).free
-        raise DataError(
-            f"the disk is full: {error.filename or out} could not be written ({free:,} bytes are free); "
-            "make room and run transduce prepare again: it goes on where it stopped"
-        ) from None
+        raise _explain(error, out) from None
     return Store(out, tokenizers)
 
 
-def _existing(
+def _open_existing(
     out: Path, tokenizers: Mapping[str, Tokenizer] | None, verify: bool, say: Say
 ) -> Store | None:
+    """Return the store in a folder, or None if there is none or it is damaged."""
     if not out.exists():
         return None
-    if not (out / MANIFEST).exists():  # whatever it is, it is not ours to replace
+    if not (out / MANIFEST).exists():  # the folder may hold anything: do not replace it
         raise DataError(
-            f"{out} exists and is not a token store; move it away, or name another place"
+            f"{out} exists and is not a token store; move it away, or choose another folder"
         )
     try:
         store = Store(out, tokenizers)
@@ -131,15 +127,34 @@ def _existing(
     return store
 
 
+def _make(
+    data: DataConfig,
+    base: Path,
+    inputs: Inputs,
+    given: Mapping[str, Tokenizer],
+    out: Path,
+    workers: int,
+    say: Say,
+) -> None:
+    """Run all stages; a stage that an earlier call finished is skipped."""
+    with _work_folder(out, inputs) as work:
+        cleaned = _clean(data, base, inputs, work, workers, say)
+        for side, tokenizer in given.items():
+            write_file(work / f"{side}.model", tokenizer.to_bytes())
+        _learn(data, work, cleaned["train"], say)
+        _tokenize(data, work, cleaned, given, workers, say)
+        _publish(data, inputs, work, cleaned, given, out)
+
+
 @contextmanager
-def _workplace(out: Path, inputs: Inputs) -> Iterator[Path]:
-    """The folder of unfinished work, emptied if it belongs to other inputs, held by one process at a time."""
+def _work_folder(out: Path, inputs: Inputs) -> Iterator[Path]:
+    """Lock the folder of unfinished work, and empty it if it belongs to other inputs."""
     work = out.with_name(out.name + ".partial")
-    with alone_in(work, "prepare"):
-        owner = work / "fingerprint"
-        if not owner.exists() or owner.read_text() != inputs.fingerprint:
-            clear(work)
-            write_file(owner, inputs.fingerprint.encode())
+    with lock_work_folder(work, "prepare"):
+        fingerprint = work / "fingerprint"
+        if not fingerprint.exists() or fingerprint.read_text() != inputs.fingerprint:
+            clear_work_folder(work)
+            write_file(fingerprint, inputs.fingerprint.encode())
         yield work
         shutil.rmtree(work)
 
@@ -147,6 +162,7 @@ def _workplace(out: Path, inputs: Inputs) -> Iterator[Path]:
 def _clean(
     data: DataConfig, base: Path, inputs: Inputs, work: Path, workers: int, say: Say
 ) -> Cleaned:
+    """Clean the corpora and write shuffle files; `cleaned.json` marks this stage as done."""
     record = work / "cleaned.json"
     if record.exists():
         cleaned: Cleaned = json.loads(record.read_bytes())
@@ -155,12 +171,11 @@ def _clean(
     with progress("cleaning", None) as advance:
         cleaned = clean(data, base, inputs, work, workers or available_cores(), advance)
     write_file(record, json.dumps(cleaned).encode())
-    read, kept = (
-        sum(about[what] for about in cleaned["train"].values()) for what in ("read", "kept")
-    )
-    say(
-        f"cleaned {read:,} pairs in {time.monotonic() - started:.0f} s: {kept:,} kept, {read - kept:,} dropped"
-    )
+
+    seconds = time.monotonic() - started
+    read = sum(corpus["read"] for corpus in cleaned["train"].values())
+    kept = sum(corpus["kept"] for corpus in cleaned["train"].values())
+    say(f"cleaned {read:,} pairs in {seconds:.0f} s: {kept:,} kept, {read - kept:,} dropped")
     return cleaned
 
 
@@ -169,34 +184,40 @@ def _learn(data: DataConfig, work: Path, cleaned: dict[str, dict[str, Any]], say
     if (work / "target.model").exists():
         return
     started = time.monotonic()
-    share = data.tokenizer.training_sentences / (
-        2 * sum(about["kept"] for about in cleaned.values())
-    )
-    texts: dict[str, list[str]] = {side: [] for side in SIDES}
-    for about in cleaned.values():
-        for side, sample in zip(
-            SIDES, _sample(work, about["files"], round(share * about["kept"])), strict=True
-        ):
-            texts[side] += sample
+    pairs = sum(corpus["kept"] for corpus in cleaned.values())
+    share = data.tokenizer.training_sentences / (2 * pairs)
+    sources: list[str] = []
+    targets: list[str] = []
+    for corpus in cleaned.values():
+        more_sources, more_targets = _sample(work, corpus["files"], round(share * corpus["kept"]))
+        sources += more_sources
+        targets += more_targets
+
+    # The target's model is written last: it marks this stage as done.
+    texts = {"source": sources, "target": targets}
     if data.tokenizer.joint:
-        texts = {"target": texts["source"] + texts["target"]}
-    for side, sample in texts.items():  # the target's last: it says that this is done
+        texts = {"target": sources + targets}
+    for side, sample in texts.items():
         write_file(work / f"{side}.model", Tokenizer.train(sample, data.tokenizer).to_bytes())
     sentences = sum(map(len, texts.values()))
     say(f"learned a tokenizer from {sentences:,} sentences in {time.monotonic() - started:.0f} s")
 
 
 def _sample(work: Path, files: Iterable[str], pairs: int) -> tuple[list[str], list[str]]:
-    """So many pairs of a spooled corpus: from whole files, since those are random, evenly thinned out."""
+    """Return a number of pairs of a corpus, evenly spaced over its first shuffle files.
+
+    The files are random samples already, so reading only as many as are needed is enough.
+    """
     sources: list[str] = []
     targets: list[str] = []
     for name in files:
         if len(sources) < pairs:
-            more = read_spool(work / name)
-            sources += more[0]
-            targets += more[1]
-    chosen = np.linspace(0, len(sources) - 1, min(pairs, len(sources))).astype(int).tolist()
-    return [sources[row] for row in chosen], [targets[row] for row in chosen]
+            more_sources, more_targets = read_shuffle_file(work / name)
+            sources += more_sources
+            targets += more_targets
+    spaced = np.linspace(0, len(sources) - 1, min(pairs, len(sources)))
+    rows = spaced.astype(int).tolist()
+    return [sources[row] for row in rows], [targets[row] for row in rows]
 
 
 def _tokenize(
@@ -207,35 +228,42 @@ def _tokenize(
     workers: int,
     say: Say,
 ) -> None:
+    """Tokenize every shuffle file that an earlier call has not tokenized."""
     started = time.monotonic()
-    models = _models(data, work)
-    own = (given.get("source", given["target"]), given["target"]) if given else None
-    tasks = [
-        Task(
-            spooled=work / name,
-            done=_done(work, name),
-            models=(models.get("source", models["target"]), models["target"]),
-            own=own,
-            bpe=data.tokenizer.kind == "bpe",
-            train=section == "train",
-            max_tokens=data.max_tokens,
-            sampling=data.tokenizer.sampling if section == "train" else 0.0,
-            variants=data.tokenizer.variants
-            if data.tokenizer.sampling and section == "train"
-            else 1,
-        )
-        for section, corpora in cleaned.items()
-        for about in corpora.values()
-        for name in about["files"]
-    ]
-    tasks = [task for task in tasks if not task.done.exists()]
-    pairs = sum(about["kept"] for corpora in cleaned.values() for about in corpora.values())
-    done = 0
+    tasks = []
+    pairs = 0
+    for section, corpora in cleaned.items():
+        for corpus in corpora.values():
+            pairs += corpus["kept"]
+            tasks += [_task(data, work, section, name, given) for name in corpus["files"]]
+    tasks = [task for task in tasks if not task.encoded.exists()]
+
+    tokenized = 0
     with progress("tokenizing", pairs) as advance:
-        for more in spread(tokenize, tasks, workers if pairs > _ALONE else 1):
-            done += more
+        for more in spread(tokenize, tasks, workers if pairs > _FEW_PAIRS else 1):
+            tokenized += more
             advance(more)
-    say(f"tokenized {done:,} pairs in {time.monotonic() - started:.0f} s")
+    say(f"tokenized {tokenized:,} pairs in {time.monotonic() - started:.0f} s")
+
+
+def _task(
+    data: DataConfig, work: Path, section: str, name: str, given: Mapping[str, Tokenizer]
+) -> Task:
+    """Return the task that tokenizes one shuffle file."""
+    train = section == "train"
+    models = _model_files(data, work)
+    own = (given.get("source", given["target"]), given["target"]) if given else None
+    return Task(
+        text=work / name,
+        encoded=_encoded_file(work, name),
+        models=(models.get("source", models["target"]), models["target"]),
+        own=own,
+        bpe=data.tokenizer.kind == "bpe",
+        train=train,
+        max_tokens=data.max_tokens,
+        sampling=data.tokenizer.sampling if train else 0.0,
+        variants=data.tokenizer.variants if data.tokenizer.sampling and train else 1,
+    )
 
 
 def _publish(
@@ -246,17 +274,18 @@ def _publish(
     given: Mapping[str, Tokenizer],
     out: Path,
 ) -> None:
-    """Assemble the store and move it where it belongs."""
-    pieces = {
-        section: {
-            name: [_done(work, file) for file in about["files"]] for name, about in corpora.items()
-        }
-        for section, corpora in cleaned.items()
-    }
-    tokenizers = {
-        side: given.get(side) or Tokenizer.load(path) for side, path in _models(data, work).items()
-    }
+    """Assemble the store in the work folder and move it to its place."""
+    pieces: dict[str, dict[str, list[Path]]] = {}
+    for section, corpora in cleaned.items():
+        pieces[section] = {}
+        for name, corpus in corpora.items():
+            pieces[section][name] = [_encoded_file(work, file) for file in corpus["files"]]
+    tokenizers = {}
+    for side, path in _model_files(data, work).items():
+        tokenizers[side] = given.get(side) or Tokenizer.load(path)
     assemble(work / "store", data, inputs, tokenizers, pieces, cleaned)
+
+    # Move the old store away first: a folder cannot be renamed over another.
     shutil.rmtree(work / "old", ignore_errors=True)
     if out.exists():
         os.rename(out, work / "old")
@@ -264,10 +293,23 @@ def _publish(
     sync_folder(out.parent)
 
 
-def _models(data: DataConfig, work: Path) -> dict[str, Path]:
+def _explain(error: OSError, out: Path) -> DataError:
+    """Return the message for a failure of the file system."""
+    path = error.filename or out
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(f"{path} cannot be used: {error.strerror or error}")
+    free = shutil.disk_usage(out.parent).free
+    return DataError(
+        f"the disk is full: {path} could not be written ({free:,} bytes are free); make room and "
+        "run transduce prepare again: it goes on where it stopped"
+    )
+
+
+def _model_files(data: DataConfig, work: Path) -> dict[str, Path]:
+    """Return the tokenizer's file of each side."""
     sides = ("target",) if data.tokenizer.joint else SIDES
     return {side: work / f"{side}.model" for side in sides}
 
 
-def _done(work: Path, spooled: str) -> Path:
-    return (work / spooled).with_suffix(".npz")
+def _encoded_file(work: Path, shuffle_file: str) -> Path:
+    return (work / shuffle_file).with_suffix(".npz")

@@ -1,9 +1,13 @@
-"""Which pairs make a step (§5.1): a pure function of (seed, step), whatever the ranks, reached in constant time.
+"""Choose the sentence pairs of every training step (§5.1), as a pure function of (seed, step).
 
-The store is shuffled once, when it is written, so a run of consecutive pairs is a sample of the corpus. Each corpus is
-an endless stream, pass after pass, each pass starting at another pair. The streams advance together by shards of
-equal numbers of tokens, which memory-mapped offsets find by bisection; a shard is shuffled and dealt into a fixed
-number of steps. So a division leads from a step to its shard, and neither start-up nor memory grows with the corpus.
+The result does not depend on the number of ranks, and any step is reached in constant time:
+
+- The store was shuffled once, when it was written, so consecutive pairs are a sample of the corpus.
+- Each corpus is read as an endless stream, pass after pass, and each pass starts at another pair.
+- All streams advance together in shards of equal numbers of tokens. A bisection over the
+  memory-mapped offsets finds where a shard begins.
+- A shard is shuffled and divided into a fixed number of steps, so that a division leads from a
+  step to its shard. Neither start-up time nor memory grows with the corpus.
 """
 
 from __future__ import annotations
@@ -32,16 +36,16 @@ from transduce.errors import ConfigError, DataError
 
 Rows = NDArray[np.int64]
 
-SHARD_STEPS = 64  # at most so many steps are shuffled together
-_HANDS = 64
+SHARD_STEPS = 64  # the most steps that are shuffled together
+_MOST_HANDS = 64
 
 
 class Sampler:
-    """The steps of a training run.
+    """The sentence pairs of each step of a training run.
 
-    With equal weights and temperature 1, an epoch draws every pair exactly once. Otherwise it draws about as many
-    pairs, each corpus in proportion to (weight x pairs)^(1 / temperature), and its pairs exactly once in each of its
-    own passes.
+    With equal weights and temperature 1, an epoch draws every pair exactly once. Otherwise an epoch
+    draws about as many pairs, each corpus in proportion to (weight x pairs)^(1 / temperature). One
+    pass over a corpus still draws each of its pairs exactly once.
     """
 
     def __init__(
@@ -54,34 +58,50 @@ class Sampler:
         temperature: float = 1.0,
         layout: Layout = "packed",
     ) -> None:
-        """Sampler batches of about `tokens_per_step` tokens on the longer side; `weights` is one for each corpus."""
-        self.section, self.layout, self._seed = store.train, layout, seed
+        """Sample from the training section of a store.
+
+        Args:
+            store: The token store.
+            tokens_per_step: The tokens of a step, approximately, on the side that has more of them.
+            seed: The seed of the order of the pairs.
+            weights: One weight for each corpus; by default all are equal.
+            temperature: Above 1, small corpora are drawn more often than their size suggests.
+            layout: Whether batches are packed or padded.
+        """
+        self.section = store.train
+        self.layout = layout
+        self._seed = seed
         self._pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
         longest = self.section.longest
         if self.section.pairs == 0:
             raise DataError(
-                f"the token store {store.path} has no training pairs; name data.corpora and prepare again"
+                f"the token store {store.path} has no training pairs; "
+                "name data.corpora and prepare again"
             )
-        if tokens_per_step < 4 * longest:  # so that no step can be empty and steps are alike
+        # Below this bound, steps would differ in size and some could be empty.
+        if tokens_per_step < 4 * longest:
             raise ConfigError(
-                f"training.tokens_per_step is {tokens_per_step:,}, but the longest sentence has {longest:,} tokens; "
-                f"expected at least {4 * longest:,}: raise it, or lower data.max_tokens and prepare again"
+                f"training.tokens_per_step is {tokens_per_step:,}, but the longest sentence has "
+                f"{longest:,} tokens; expected at least {4 * longest:,}: raise it, or lower "
+                "data.max_tokens and prepare again"
             )
-        self._streams = _streams(self.section, weights, temperature, seed)
-        self._tokens = [sum(stream.side(side) for stream in self._streams) for side in (0, 1)]
+        self._streams = _make_streams(self.section, weights, temperature, seed)
+
+        # An epoch is a whole number of shards, and all shards have the same number of steps.
+        self._tokens = [_tokens_per_epoch(self._streams, side) for side in (0, 1)]
         steps = -(-max(self._tokens) // tokens_per_step)
         self._shards = -(-steps // SHARD_STEPS)
         self._shard_steps = -(-steps // self._shards)
-        self._dealt: tuple[int, list[Rows]] = (-1, [])  # the shard at hand and its steps
-        self._split: tuple[int, int, Rows] = (
-            -1,
-            0,
-            np.empty(0, np.int64),
-        )  # the step at hand and its parts
+
+        # Two caches: the steps of the current shard, and how the current step is divided.
+        self._cached_shard = -1
+        self._cached_steps: list[Rows] = []
+        self._cached_division = (-1, 0)  # step, parts
+        self._cached_part_of: Rows = np.empty(0, np.int64)
 
     @classmethod
     def of(cls, recipe: Recipe, store: Store, layout: Layout = "packed") -> Sampler:
-        """The plan that a recipe asks for."""
+        """Return the sampler that a recipe describes."""
         return cls(
             store,
             tokens_per_step=recipe.training.tokens_per_step,
@@ -93,196 +113,243 @@ class Sampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """The same in every epoch."""
+        """The number of steps of an epoch, which is the same in every epoch."""
         return self._shards * self._shard_steps
 
     def pairs(self, step: int) -> Rows:
-        """The rows of the store that step (from 0, without end) learns from."""
+        """Return the store rows that a step learns from. Steps count from 0, without end."""
         if step < 0:
             raise ConfigError(f"step is {step}; the first one is 0")
         shard, number = divmod(step, self._shard_steps)
-        if self._dealt[0] != shard:
-            self._dealt = (shard, self._deal_shard(shard))
-        return self._dealt[1][number]
+        if self._cached_shard != shard:
+            self._cached_steps = self._divide_shard(shard)
+            self._cached_shard = shard
+        return self._cached_steps[number]
 
     def batch(self, step: int, part: int = 0, parts: int = 1) -> Batch:
-        """One of `parts` equal shares of a step's pairs: of a rank, of a micro-batch, or of both."""
+        """Return one of `parts` equal shares of a step, for one rank, one micro-batch, or both."""
         if not 0 <= part < parts:
             raise ConfigError(f"part is {part} of {parts}; expected 0 to {parts - 1}")
         rows = self.pairs(step)
-        if self.layout == "padded":  # they stand in order of length
-            return pack(
-                self.section,
-                rows[part::parts],
-                self._pads,
-                padded_shapes(self.section, rows, parts),
-            )
+
+        # Padded pairs are in order of length: every parts-th pair makes shares of equal lengths.
+        if self.layout == "padded":
+            shapes = padded_shapes(self.section, rows, parts)
+            return pack(self.section, rows[part::parts], self._pads, shapes)
+
         if parts > 1:
-            if self._split[:2] != (step, parts):
-                self._split = (step, parts, deal(_lengths(self.section, rows), parts))
-            rows = rows[self._split[2] == part]
+            if self._cached_division != (step, parts):
+                self._cached_part_of = deal(_lengths(self.section, rows), parts)
+                self._cached_division = (step, parts)
+            rows = rows[self._cached_part_of == part]
         return pack(self.section, rows, self._pads, self._packed_shapes(rows, parts))
 
     def shape(self, parts: int = 1) -> tuple[int, int]:
-        """Positions of the packed source and target rows: one shape for the whole run."""
-        means = (tokens / self.steps_per_epoch / parts for tokens in self._tokens)
-        # Of dealing; more hands are harder to even out.
+        """Return the lengths of the packed source and target rows, the same for the whole run."""
+        # Parts are not exactly even, and more parts are harder to even out.
         unevenness = self.section.longest * (1 - 0.75 / parts)
-        source, target = (up_to(1.0025 * mean + unevenness, TILE) for mean in means)
-        return source, target
+        lengths = []
+        for tokens in self._tokens:
+            mean = tokens / self.steps_per_epoch / parts
+            lengths.append(up_to(1.0025 * mean + unevenness, TILE))
+        return lengths[0], lengths[1]
 
     def _packed_shapes(self, rows: Rows, parts: int) -> tuple[Shape, Shape]:
-        """Always `shape`. Only pairs that cannot be dealt evenly (few, and of odd lengths) make a row grow."""
-        source, target = (
-            next(
-                length
-                for k in range(len(rows) + 2)
-                if (length := up_to(base * (1 + k / 4), TILE)) >= used
-            )
-            for base, used in zip(
-                self.shape(parts), _lengths(self.section, rows).sum(0), strict=True
-            )
-        )
-        return packed_shapes((source, target))
+        """Return `shape`, or a longer one for pairs that cannot be divided evenly.
 
-    def _deal_shard(self, shard: int) -> list[Rows]:
-        """The pairs of each step of a shard."""
-        rows = np.concatenate(
-            [
-                s.between(shard * s.drawn // self._shards, (shard + 1) * s.drawn // self._shards)
-                for s in self._streams
-            ]
-        )
+        This happens only with few pairs of very different lengths.
+        """
+        used = _lengths(self.section, rows).sum(0)
+        source_length, target_length = self.shape(parts)
+        lengths = (_grow(source_length, used[0]), _grow(target_length, used[1]))
+        return packed_shapes(lengths)
+
+    def _divide_shard(self, shard: int) -> list[Rows]:
+        """Return the rows of each step of a shard."""
+        # Collect the pairs that every corpus contributes, and shuffle them together.
+        pieces = []
+        for stream in self._streams:
+            start = shard * stream.drawn // self._shards
+            stop = (shard + 1) * stream.drawn // self._shards
+            pieces.append(stream.between(start, stop))
+        rows = np.concatenate(pieces)
         rows = rows[permutation(len(rows), "pairs", self._seed, shard)]
-        lengths = _lengths(self.section, rows)
+        lengths = _lengths(self.section, rows)  # (pairs, 2)
+
         # §5.1: sentence pairs batched together by approximate sequence length.
         if self.layout == "padded":
-            order = np.argsort(lengths.max(1), kind="stable")
-            rows, positions = rows[order], lengths[order].max(1)
-            hands = (np.cumsum(positions) - positions) * self._shard_steps // positions.sum()
+            longer_side = lengths.max(1)
+            order = np.argsort(longer_side, kind="stable")
+            rows = rows[order]
+            positions = longer_side[order]
+            positions_before = np.cumsum(positions) - positions
+            step_of = positions_before * self._shard_steps // positions.sum()
         else:
-            hands = deal(lengths, self._shard_steps)
-        ends = np.cumsum(np.bincount(hands, minlength=self._shard_steps))
-        by_step = np.split(rows[np.argsort(hands, kind="stable")], ends[:-1])
-        return [
-            by_step[step] for step in permutation(self._shard_steps, "steps", self._seed, shard)
-        ]
+            step_of = deal(lengths, self._shard_steps)
+
+        # Group the rows by step, and shuffle the steps.
+        ends = np.cumsum(np.bincount(step_of, minlength=self._shard_steps))
+        by_step = np.split(rows[np.argsort(step_of, kind="stable")], ends[:-1])
+        order_of_steps = permutation(self._shard_steps, "steps", self._seed, shard)
+        return [by_step[step] for step in order_of_steps]
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """A corpus read over and over; a place in it is counted in tokens of both sides."""
+    """A corpus that is read again and again. A position in it is a number of tokens of both sides.
+
+    Pass number n reads variant n of the corpus, and starts at a random pair of it ("rotation").
+    """
 
     section: Section
     corpus: range
-    drawn: int  # tokens an epoch
+    drawn: int  # tokens drawn in an epoch
     seed: tuple[int, int]
 
     @property
     def total(self) -> int:
-        """Tokens of a pass."""
-        return self._before(self.corpus.stop) - self._before(self.corpus.start)
+        """The tokens of one pass, both sides together."""
+        return self._tokens_before(self.corpus.stop) - self._tokens_before(self.corpus.start)
 
-    def side(self, side: int) -> int:
-        """Tokens that an epoch draws of the source (0) or the target (1)."""
-        offsets = (self.section.source, self.section.target)[side].offsets
-        tokens = int(offsets[self.corpus.stop]) - int(offsets[self.corpus.start])
-        return round(tokens * self.drawn / self.total)
+    def side_tokens(self, side: int) -> int:
+        """Return how many tokens of the source (0) or the target (1) an epoch draws."""
+        ragged = (self.section.source, self.section.target)[side]
+        start = int(ragged.offsets[self.corpus.start])
+        stop = int(ragged.offsets[self.corpus.stop])
+        return round((stop - start) * self.drawn / self.total)
 
     def between(self, start: int, stop: int) -> Rows:
-        """The pairs that begin from one place up to another."""
-        (first, begin), (last, end) = self._locate(start), self._locate(stop)
-        size, pieces = len(self.corpus), []
-        for number in range(first, last + 1):
-            low, high = (begin if number == first else 0), (end if number == last else size)
-            pieces.append(
-                self._first_row(number) + (self._rotation(number) + np.arange(low, high)) % size
-            )
+        """Return the rows of the pairs that begin between two positions."""
+        first_pass, first_pair = self._locate(start)
+        last_pass, end_pair = self._locate(stop)
+        size = len(self.corpus)
+        pieces = []
+        for number in range(first_pass, last_pass + 1):
+            low = first_pair if number == first_pass else 0
+            high = end_pair if number == last_pass else size
+            rotated = (self._rotation(number) + np.arange(low, high)) % size
+            pieces.append(self._first_row(number) + rotated)
         return np.concatenate(pieces)
 
-    def _locate(self, place: int) -> tuple[int, int]:
-        """The pass of a place, and how many pairs of that pass begin before it."""
-        number, rest = divmod(place, self.total)
-        first, turn = self._first_row(number), self._rotation(number)
-        start, end = self._before(first), self._before(first + len(self.corpus))
-        # A variant has a length of its own.
-        sought = self._before(first + turn) + rest * (end - start) // self.total
-        if sought <= end:
-            return number, self._row_at(
-                sought, first + turn, first + len(self.corpus)
-            ) - first - turn
-        return number, len(self.corpus) - turn + self._row_at(
-            sought - end + start, first, first + turn
-        ) - first
+    def _locate(self, position: int) -> tuple[int, int]:
+        """Return the pass of a position, and how many pairs of that pass begin before it."""
+        number, rest = divmod(position, self.total)
+        first = self._first_row(number)
+        stop = first + len(self.corpus)
+        turn = first + self._rotation(number)  # the row where this pass starts
+        start_tokens = self._tokens_before(first)
+        end_tokens = self._tokens_before(stop)
+
+        # Each variant has its own number of tokens: scale the position to this variant.
+        scaled = rest * (end_tokens - start_tokens) // self.total
+        tokens = self._tokens_before(turn) + scaled
+
+        # The pass reads from `turn` to the end of the corpus, and then from its start to `turn`.
+        if tokens <= end_tokens:
+            return number, self._row_at(tokens, turn, stop) - turn
+        row = self._row_at(tokens - end_tokens + start_tokens, first, turn)
+        return number, (stop - turn) + (row - first)
 
     def _first_row(self, number: int) -> int:
-        return (number % self.section.variants) * self.section.pairs + self.corpus.start
+        variant = number % self.section.variants
+        return variant * self.section.pairs + self.corpus.start
 
     def _rotation(self, number: int) -> int:
         return int(raw(1, "pass", *self.seed, number)[0]) % len(self.corpus)
 
-    def _row_at(self, place: int, low: int, high: int) -> int:
-        return low + bisect.bisect_left(range(low, high), place, key=self._before)
+    def _row_at(self, tokens: int, low: int, high: int) -> int:
+        """Return the first row from `low` to `high` that has at least this many tokens before it."""
+        return low + bisect.bisect_left(range(low, high), tokens, key=self._tokens_before)
 
-    def _before(self, row: int) -> int:
+    def _tokens_before(self, row: int) -> int:
         return int(self.section.source.offsets[row]) + int(self.section.target.offsets[row])
 
 
 def deal(lengths: NDArray[np.int64], hands: int) -> NDArray[np.int64]:
-    """Deal pairs of (source, target) lengths (P, 2) so that hands are alike on both sides: the hand of each, (P,).
+    """Divide pairs among `hands` so that all get about as many tokens, on each side.
 
-    The longest go first, one to each hand a round. A round evens out what differs most so far, totals or the balance
-    of the sides: the pair with the most goes to the hand with the least.
+    Pairs are dealt like cards: the longest first, one to each hand a round. A round corrects what
+    differs most so far, either the totals or the balance of the two sides: the pair with the most
+    goes to the hand with the least.
+
+    Args:
+        lengths: (pairs, 2), the source and target length of each pair.
+        hands: The number of shares.
+
+    Returns:
+        (pairs,), the hand of each pair.
     """
-    many = _HANDS // hands
-    # Few hands mean many rounds: deal small ones, then deal those.
-    if many > 1 and len(lengths) > many * hands:
-        small = deal(lengths, many * hands)
-        sums = np.stack(
-            [np.bincount(small, lengths[:, side], many * hands) for side in (0, 1)], axis=1
-        )
-        return deal(sums.astype(np.int64), hands)[small]
-    rounds = -(-len(lengths) // hands)
+    # Few hands would need many rounds: deal to more hands first, and then deal those hands.
+    multiple = _MOST_HANDS // hands
+    if multiple > 1 and len(lengths) > multiple * hands:
+        small_hands = multiple * hands
+        small_hand_of = deal(lengths, small_hands)
+        source_sums = np.bincount(small_hand_of, lengths[:, 0], small_hands)
+        target_sums = np.bincount(small_hand_of, lengths[:, 1], small_hands)
+        sums = np.stack([source_sums, target_sums], axis=1).astype(np.int64)
+        return deal(sums, hands)[small_hand_of]
+
+    # Sort by length, and fill the last round with a pair that has no tokens.
+    pairs = len(lengths)
+    blank = pairs
+    rounds = -(-pairs // hands)
     order = np.argsort(-lengths.sum(1), kind="stable")
-    blank = len(lengths)  # a pair without tokens, for the last round
-    order = np.concatenate([order, np.full(rounds * hands - blank, blank)]).reshape(rounds, hands)
+    fill = np.full(rounds * hands - pairs, blank)
+    order = np.concatenate([order, fill]).reshape(rounds, hands)
     lengths = np.concatenate([lengths, [[0, 0]]])
+
+    # Two criteria: the total of both sides, and the difference between them.
     amounts = (lengths.sum(1), lengths[:, 0] - lengths[:, 1])
     held = (np.zeros(hands, np.int64), np.zeros(hands, np.int64))
-    hand_of = np.empty(blank + 1, np.int64)
-    for pairs in order:
-        which = int(np.ptp(held[0]) < np.ptp(held[1]))
-        least_first, most_first = (
-            held[which].argsort(kind="stable"),
-            pairs[(-amounts[which][pairs]).argsort(kind="stable")],
-        )
+    hand_of = np.empty(pairs + 1, np.int64)
+    for dealt in order:
+        criterion = int(np.ptp(held[0]) < np.ptp(held[1]))
+        least_first = held[criterion].argsort(kind="stable")
+        most_first = dealt[(-amounts[criterion][dealt]).argsort(kind="stable")]
         hand_of[most_first] = least_first
         for sums, amount in zip(held, amounts, strict=True):
             sums[least_first] += amount[most_first]
-    return hand_of[:blank]
+    return hand_of[:pairs]
 
 
-def _streams(
+def _make_streams(
     section: Section, weights: Sequence[float], temperature: float, seed: int
 ) -> list[_Stream]:
+    """Return a stream for each corpus that has pairs, with its share of an epoch."""
     corpora = list(section.corpora.values())
     weights = weights or [1.0] * len(corpora)
     if len(weights) != len(corpora):
         raise ConfigError(
             f"{len(weights)} weights are given for {len(corpora)} corpora; expected one for each"
         )
-    shares = [
-        (weight * len(rows)) ** (1 / temperature)
-        for weight, rows in zip(weights, corpora, strict=True)
-    ]
+    shares = []
+    for weight, rows in zip(weights, corpora, strict=True):
+        shares.append((weight * len(rows)) ** (1 / temperature))
+
     streams = []
     for index, (rows, share) in enumerate(zip(corpora, shares, strict=True)):
-        if rows:
-            whole = _Stream(section, rows, 0, (seed, index))
-            passes = section.pairs * share / sum(shares) / len(rows)
-            streams.append(_Stream(section, rows, round(whole.total * passes), (seed, index)))
+        if not rows:
+            continue
+        passes = section.pairs * share / sum(shares) / len(rows)
+        tokens = _Stream(section, rows, 0, (seed, index)).total
+        streams.append(_Stream(section, rows, round(tokens * passes), (seed, index)))
     return streams
 
 
+def _tokens_per_epoch(streams: Sequence[_Stream], side: int) -> int:
+    return sum(stream.side_tokens(side) for stream in streams)
+
+
+def _grow(length: int, used: int) -> int:
+    """Return the length, increased by quarters until `used` positions fit."""
+    quarters = 0
+    while True:
+        grown = up_to(length * (1 + quarters / 4), TILE)
+        if grown >= used:
+            return grown
+        quarters += 1
+
+
 def _lengths(section: Section, rows: Rows) -> NDArray[np.int64]:
+    """Return the source and target length of each row, (rows, 2)."""
     return np.stack([section.source.lengths(rows), section.target.lengths(rows)], axis=1)

@@ -1,14 +1,14 @@
-"""Clean the corpora of a recipe and shuffle their pairs on disk, in constant memory.
+"""Clean the corpora of a recipe and shuffle their pairs on disk, in one pass and constant memory.
 
-Pairs dealt at random into files, each file then read in random order, are a random order of all: a corpus of any size
-is shuffled in one pass and in constant memory. Each file is also a unit of work that is done or not done.
+Pairs are distributed at random over files; `encode` later reads each file in random order. Together
+this is a random order of all pairs. Each file is also a unit of work for `encode`.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,59 +23,11 @@ from transduce.data.readers.corpus import read_chunks
 from transduce.data.store import SECTIONS
 from transduce.errors import DataError
 
-_HELD = 1 << 16  # pairs in memory
+_BUFFERED_PAIRS = 1 << 16
+_BYTES_PER_FILE = 2 << 20  # of the corpus, for each shuffle file
+_MOST_FILES = 256
 
-
-class Spool:
-    """The files of one corpus; one alone keeps the order."""
-
-    def __init__(self, paths: Sequence[Path], seed: int) -> None:
-        self.paths, self._seed = paths, seed
-        self.pairs = 0
-        self._held: list[tuple[list[str], list[str]]] = [([], []) for _ in paths]
-        for path in paths:
-            path.write_bytes(b"")
-
-    def extend(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Append pairs."""
-        where = (rng.raw(len(sources), "spool", self._seed, self.pairs) % len(self.paths)).tolist()
-        for source, target, file in zip(sources, targets, where, strict=True):
-            held = self._held[file]
-            held[0].append(source)
-            held[1].append(target)
-        before, self.pairs = self.pairs, self.pairs + len(sources)
-        if before // _HELD != self.pairs // _HELD:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is held in memory."""
-        for path, held in zip(self.paths, self._held, strict=True):
-            if held[0]:
-                with path.open("ab") as file:
-                    file.write(
-                        json.dumps(held, ensure_ascii=False).encode("utf-8", "surrogatepass")
-                        + b"\n"
-                    )
-                held[0].clear()
-                held[1].clear()
-
-
-def read_spool(path: Path) -> tuple[list[str], list[str]]:
-    """The sources and targets of one file, in the order in which they came."""
-    sources: list[str] = []
-    targets: list[str] = []
-    with path.open("rb") as file:
-        for line in file:
-            some_sources, some_targets = json.loads(line.decode("utf-8", "surrogatepass"))
-            sources += some_sources
-            targets += some_targets
-    return sources, targets
-
-
-_SPOOL_BYTES = 2 << 20  # of input for each spooled file, up to so many files:
-_SPOOL_FILES = 256
-
-# By section and corpus: its files, the pairs read and kept, reasons.
+# By section and corpus: {"files": names, "read": pairs, "kept": pairs, "dropped": {rule: pairs}}.
 Cleaned = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -87,69 +39,139 @@ def clean(
     workers: int,
     advance: Callable[[int], None],
 ) -> Cleaned:
-    """Spool every corpus of the recipe into the folder `work`; `advance` is told of pairs as they are read."""
-    languages = (data.source_language, data.target_language)
-    spools = {section: _spools(section, inputs, work) for section in SECTIONS}
-    dropped = {section: {name: Counter[str]() for name in spools[section]} for section in SECTIONS}
+    """Clean every corpus of a recipe and write its pairs to shuffle files.
 
-    def named(section: str, corpora: tuple[CorpusConfig, ...]) -> Iterator[tuple[str, Chunk]]:
+    Args:
+        data: The corpora and the settings of the cleaning rules.
+        base: The folder that relative paths start from.
+        inputs: The names and sizes of the corpora.
+        work: The folder for the shuffle files.
+        workers: The number of processes.
+        advance: Called with the number of pairs in each chunk that is read.
+    """
+    languages = (data.source_language, data.target_language)
+    writers = {section: _open_writers(section, inputs, work) for section in SECTIONS}
+
+    def named_chunks(
+        section: str, corpora: tuple[CorpusConfig, ...]
+    ) -> Iterator[tuple[str, Chunk]]:
         for name, corpus in zip(inputs.sections[section], corpora, strict=True):
             for chunk in read_chunks(corpus, *languages, base):
                 advance(len(chunk))
                 yield name, chunk
 
-    def held_out() -> Iterator[Chunk]:
+    # Validation and test sets are kept as they are. The cleaner removes them from the training set.
+    def held_out_chunks() -> Iterator[Chunk]:
         for section, corpora in (("validation", data.validation), ("test", data.test)):
-            for name, chunk in named(section, corpora):
-                spools[section][name].extend(chunk.sources, chunk.targets)
+            for name, chunk in named_chunks(section, corpora):
+                writers[section][name].extend(chunk.sources, chunk.targets)
                 yield chunk
 
-    cleaner = Cleaner(data.clean, *languages, held_out())
-    # Cleaned in order, several under way.
-    chunks, same_chunks = itertools.tee(named("train", data.corpora))
-    names = (name for name, _ in same_chunks)
-    for (chunk, reasons), name in zip(
-        cleaner.clean((chunk for _, chunk in chunks), workers), names, strict=True
-    ):
+    cleaner = Cleaner(data.clean, *languages, held_out_chunks())
+
+    # The cleaner reads several chunks ahead and returns them in order: remember their corpora.
+    names: deque[str] = deque()
+
+    def training_chunks() -> Iterator[Chunk]:
+        for name, chunk in named_chunks("train", data.corpora):
+            names.append(name)
+            yield chunk
+
+    dropped = {name: Counter[str]() for name in writers["train"]}
+    for chunk, reasons in cleaner.clean(training_chunks(), workers):
+        name = names.popleft()
         kept = [reason is None for reason in reasons]
-        sources, targets = (
-            list(itertools.compress(side, kept)) for side in (chunk.sources, chunk.targets)
-        )
-        spools["train"][name].extend(sources, targets)
-        dropped["train"][name].update(filter(None, reasons))
-    cleaned = {
-        section: {
-            name: _record(spool, dropped[section][name]) for name, spool in spools[section].items()
-        }
-        for section in SECTIONS
-    }
-    if not any(about["kept"] for about in cleaned["train"].values()):
-        counted = sum(dropped["train"].values(), Counter[str]())
-        nothing = Report(
-            *languages, pairs=counted.total(), dropped=dict(counted.most_common())
-        ).nothing_left()
-        raise DataError(
-            f"{nothing}; look at data.corpora with transduce doctor, or loosen data.clean"
-        )
+        sources = list(itertools.compress(chunk.sources, kept))
+        targets = list(itertools.compress(chunk.targets, kept))
+        writers["train"][name].extend(sources, targets)
+        dropped[name].update(filter(None, reasons))
+
+    cleaned: Cleaned = {}
+    for section in SECTIONS:
+        cleaned[section] = {}
+        for name, writer in writers[section].items():
+            reasons_counted = dropped[name] if section == "train" else Counter[str]()
+            cleaned[section][name] = _finish(writer, reasons_counted)
+    if not any(record["kept"] for record in cleaned["train"].values()):
+        raise _nothing_left(sum(dropped.values(), Counter[str]()), languages)
     return cleaned
 
 
-def _spools(section: str, inputs: Inputs, work: Path) -> dict[str, Spool]:
-    spools = {}
+class ShuffleWriter:
+    """Distributes the pairs of one corpus over files at random. A single file keeps their order."""
+
+    def __init__(self, paths: Sequence[Path], seed: int) -> None:
+        """Start with empty files."""
+        self.paths = paths
+        self.pairs = 0
+        self._seed = seed
+        self._buffers: list[tuple[list[str], list[str]]] = [([], []) for _ in paths]
+        for path in paths:
+            path.write_bytes(b"")
+
+    def extend(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Append pairs."""
+        numbers = rng.raw(len(sources), "spool", self._seed, self.pairs) % len(self.paths)
+        for source, target, number in zip(sources, targets, numbers.tolist(), strict=True):
+            buffered_sources, buffered_targets = self._buffers[number]
+            buffered_sources.append(source)
+            buffered_targets.append(target)
+        pairs_before = self.pairs
+        self.pairs += len(sources)
+        if pairs_before // _BUFFERED_PAIRS != self.pairs // _BUFFERED_PAIRS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered pairs: a line for each file, which is a JSON list of two lists."""
+        for path, buffer in zip(self.paths, self._buffers, strict=True):
+            sources, targets = buffer
+            if not sources:
+                continue
+            line = json.dumps(buffer, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            with path.open("ab") as file:
+                file.write(line + b"\n")
+            sources.clear()
+            targets.clear()
+
+
+def read_shuffle_file(path: Path) -> tuple[list[str], list[str]]:
+    """Return the sources and targets of one shuffle file, in the order in which they were added."""
+    sources: list[str] = []
+    targets: list[str] = []
+    with path.open("rb") as file:
+        for line in file:
+            more_sources, more_targets = json.loads(line.decode("utf-8", "surrogatepass"))
+            sources += more_sources
+            targets += more_targets
+    return sources, targets
+
+
+def _open_writers(section: str, inputs: Inputs, work: Path) -> dict[str, ShuffleWriter]:
+    """Return a writer for each corpus of a section, by name."""
+    writers = {}
     for number, name in enumerate(inputs.sections[section]):
-        wanted = 1 + inputs.bytes_of(section, name) // _SPOOL_BYTES
-        files = min(wanted, _SPOOL_FILES) if section == "train" else 1  # one keeps the order
-        spools[name] = Spool(
-            [work / f"{section}-{number}-{file}.spool" for file in range(files)], number
-        )
-    return spools
+        files = 1  # validation and test sets keep their order
+        if section == "train":
+            files = min(1 + inputs.bytes_of(section, name) // _BYTES_PER_FILE, _MOST_FILES)
+        # `encode` derives its seed from the file's name: another name would give another order.
+        paths = [work / f"{section}-{number}-{file}.spool" for file in range(files)]
+        writers[name] = ShuffleWriter(paths, number)
+    return writers
 
 
-def _record(spool: Spool, dropped: Counter[str]) -> dict[str, Any]:
-    spool.flush()
+def _finish(writer: ShuffleWriter, dropped: Counter[str]) -> dict[str, Any]:
+    """Write what is still buffered, and return the record of the corpus."""
+    writer.flush()
     return {
-        "files": [path.name for path in spool.paths],
-        "read": spool.pairs + dropped.total(),
-        "kept": spool.pairs,
+        "files": [path.name for path in writer.paths],
+        "read": writer.pairs + dropped.total(),
+        "kept": writer.pairs,
         "dropped": dict(dropped.most_common()),
     }
+
+
+def _nothing_left(dropped: Counter[str], languages: tuple[str, str]) -> DataError:
+    report = Report(*languages, pairs=dropped.total(), dropped=dict(dropped.most_common()))
+    return DataError(
+        f"{report.nothing_left()}; look at data.corpora with transduce doctor, or loosen data.clean"
+    )

@@ -1,8 +1,9 @@
-"""Token ids on disk: written once, memory-mapped, with a manifest that says what they were made from.
+"""Read a token store: token ids on disk, written once and memory-mapped.
 
-A store is a folder. Each of its ragged arrays is two plain files of little-endian numbers, `NAME.values` and
-`NAME.offsets`; `manifest.json` holds every file's size and SHA-256 and is written last. Opening costs the same
-whatever the size: sizes are compared then, contents by `Store.verify`.
+A store is a folder. Each of its ragged arrays is two plain files of little-endian numbers,
+`NAME.values` and `NAME.offsets`. `manifest.json` is written last; it has the inputs of the store and
+the size and SHA-256 of every file. Opening a store compares the sizes, which takes the same time for
+any store; `Store.verify` compares the contents.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import DataError
 
-FORMAT = 1  # raised whenever the same inputs would give another store
+FORMAT = 1  # increased whenever the same inputs would give another store
 MANIFEST = "manifest.json"
 SECTIONS = ("train", "validation", "test")
 OFFSETS = np.dtype("<i8")
@@ -29,7 +30,7 @@ OFFSETS = np.dtype("<i8")
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different lengths, one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
+    """Rows of different lengths: row i is values[offsets[i]:offsets[i + 1]]."""
 
     values: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -41,67 +42,76 @@ class Ragged:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The length of each of these rows."""
+        """Return the length of each of these rows."""
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """These rows, one after the other."""
+        """Return the values of these rows, one after the other."""
         lengths = self.lengths(rows)
         ends = np.cumsum(lengths)
-        # From a place in the result to its place in `values`.
-        shift = self.offsets[rows] - (ends - lengths)
         total = int(ends[-1]) if len(rows) else 0
-        return np.asarray(self.values[np.repeat(shift, lengths) + np.arange(total)])
+        # For each row, the distance from its place in the result to its place in `values`.
+        shift = self.offsets[rows] - (ends - lengths)
+        places = np.repeat(shift, lengths) + np.arange(total)
+        return np.asarray(self.values[places])
 
 
 @dataclass(frozen=True)
 class Section:
-    """The pairs of `train`, `validation` or `test`: corpora one after the other, each in an order of its own."""
+    """The pairs of `train`, `validation` or `test`, one corpus after the other."""
 
     source: Ragged
     target: Ragged
-    corpora: Mapping[str, range]  # by name: its pairs
-    variants: int  # how often the section follows itself, each time segmented anew (sampling)
-    longest: int  # tokens of the longest sentence of either side
+    corpora: Mapping[str, range]  # by name: the rows of its pairs
+    variants: int  # with sampling, how many segmentations of the whole section there are
+    longest: int  # the tokens of the longest sentence on either side
     _texts: tuple[Ragged, Ragged] | None
 
     @property
     def pairs(self) -> int:
-        """Pairs, each counted once."""
+        """The number of pairs, not counting variants."""
         return len(self.source) // self.variants
 
     def texts(self, corpus: str) -> tuple[list[str], list[str]]:
-        """The sources and the targets of a validation or test set as they were before tokenization, in order."""
+        """Return the sources and targets of a validation or test set, as text, in order."""
         if self._texts is None:
             raise DataError(
-                "the text of training pairs is not kept in a store; read the corpus itself"
+                "the text of training pairs is not kept in a store; read the corpus instead"
             )
         if corpus not in self.corpora:
             raise DataError(
                 f"the store has no set called {corpus!r}; known: {', '.join(self.corpora)}"
             )
         rows = self.corpora[corpus]
-        source, target = ([bytes(side[row]).decode() for row in rows] for side in self._texts)
-        return source, target
+        source_texts, target_texts = self._texts
+        sources = [bytes(source_texts[row]).decode() for row in rows]
+        targets = [bytes(target_texts[row]).decode() for row in rows]
+        return sources, targets
 
 
 class Store:
-    """An opened token store. `train`, `validation` and `test` are its sections; an absent one has no pairs."""
+    """An opened token store with the sections `train`, `validation` and `test`, which may be empty."""
 
     def __init__(self, path: Path, tokenizers: Mapping[str, Tokenizer] | None = None) -> None:
-        """`tokenizers` are the user's own, by side, where the store was made with such."""
-        self.path, self._given = path, tokenizers or {}
+        """Open a store and compare the sizes of its files with the manifest.
+
+        Args:
+            path: The folder of the store.
+            tokenizers: The user's own tokenizers, by side, if the store was made with them.
+        """
+        self.path = path
+        self._given = tokenizers or {}
         self.manifest = read_manifest(path)
         for name, entry in self.manifest["files"].items():
-            size = (path / name).stat().st_size if (path / name).is_file() else None
+            file = path / name
+            size = file.stat().st_size if file.is_file() else None
             if size != entry["bytes"]:
                 found = "is missing" if size is None else f"has {size:,} bytes"
-                raise DataError(
-                    _damaged(path, f"{name} {found}; expected {entry['bytes']:,} bytes")
-                )
+                problem = f"{name} {found}; expected {entry['bytes']:,} bytes"
+                raise DataError(_damaged(path, problem))
 
     def verify(self) -> None:
-        """Read everything and compare it with the manifest: a single flipped bit is found."""
+        """Read every file and compare its checksum with the manifest."""
         for name, entry in self.manifest["files"].items():
             if sha256(self.path / name) != entry["sha256"]:
                 raise DataError(
@@ -110,22 +120,22 @@ class Store:
 
     @property
     def fingerprint(self) -> str:
-        """Of the inputs: equal for two stores made from the same text with the same settings."""
+        """The hash of the inputs: two stores of the same text and settings have the same."""
         return str(self.manifest["fingerprint"])
 
     @cached_property
     def source_tokenizer(self) -> Tokenizer:
-        """Of the source side; the same object as the target's if the vocabulary is joint."""
+        """The source tokenizer; the same object as the target's if the vocabulary is joint."""
         return self.target_tokenizer if self.manifest["joint"] else self._tokenizer("source")
 
     @cached_property
     def target_tokenizer(self) -> Tokenizer:
-        """Of the target side."""
+        """The target tokenizer."""
         return self._tokenizer("target")
 
     @property
     def tokenizer_files(self) -> dict[str, bytes]:
-        """As a bundle names them."""
+        """The tokenizers as files, by the names that a bundle gives them."""
         if self.source_tokenizer is self.target_tokenizer:
             return {"tokenizer.model": self.target_tokenizer.to_bytes()}
         return {
@@ -135,17 +145,17 @@ class Store:
 
     @cached_property
     def train(self) -> Section:
-        """What the model learns from, shuffled once and for all."""
+        """The training pairs, in the random order in which they were written."""
         return self._section("train")
 
     @cached_property
     def validation(self) -> Section:
-        """What training is watched on, in the order of the files."""
+        """The validation sets, in the order of their files."""
         return self._section("validation")
 
     @cached_property
     def test(self) -> Section:
-        """What the finished model is scored on, in the order of the files."""
+        """The test sets, in the order of their files."""
         return self._section("test")
 
     def _tokenizer(self, side: str) -> Tokenizer:
@@ -157,10 +167,13 @@ class Store:
         return tokenizer
 
     def _section(self, name: str) -> Section:
-        about = self.manifest["sections"][name]
-        corpora, start = {}, 0
-        for corpus, counts in about["corpora"].items():
-            corpora[corpus] = range(start, start := start + counts["pairs"])
+        entry = self.manifest["sections"][name]
+        corpora = {}
+        start = 0
+        for corpus, counts in entry["corpora"].items():
+            stop = start + counts["pairs"]
+            corpora[corpus] = range(start, stop)
+            start = stop
         texts = None
         if name != "train":
             texts = (
@@ -171,8 +184,8 @@ class Store:
             source=self._ragged(f"{name}.source", token_type(self.source_tokenizer.vocab_size)),
             target=self._ragged(f"{name}.target", token_type(self.target_tokenizer.vocab_size)),
             corpora=corpora,
-            variants=about["variants"],
-            longest=about["longest"],
+            variants=entry["variants"],
+            longest=entry["longest"],
             _texts=texts,
         )
 
@@ -180,21 +193,21 @@ class Store:
         values = _mapped(self.path / f"{name}.values", np.dtype(dtype))
         offsets = _mapped(self.path / f"{name}.offsets", OFFSETS)
         if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(values):
-            raise DataError(_damaged(self.path, f"{name}.offsets does not fit {name}.values"))
+            raise DataError(_damaged(self.path, f"{name}.offsets does not match {name}.values"))
         return Ragged(values, offsets)
 
 
 def token_type(vocab_size: int) -> str:
-    """The smallest type that holds every id."""
+    """Return the smallest type that holds every id of a vocabulary."""
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a store says of itself; refused if it is not one, of another format, or damaged."""
+    """Return the manifest of a store, without its own checksum, once that is verified."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         content = {key: value for key, value in manifest.items() if key != "sha256"}
-        whole = manifest.get("sha256") == digest(content)
+        intact = manifest.get("sha256") == digest(content)
     except FileNotFoundError:
         raise DataError(
             f"{path} is not a token store: it has no {MANIFEST}; make one with transduce prepare"
@@ -203,29 +216,33 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise DataError(_damaged(path, f"{MANIFEST} cannot be read ({error})")) from None
     if content.get("format") != FORMAT:
         raise DataError(
-            f"{path} has format {content.get('format')}; expected {FORMAT}: run transduce prepare again"
+            f"{path} is a token store of format {content.get('format')}, but this version of transduce "
+            f"reads format {FORMAT}; run transduce prepare again"
         )
-    if not whole:
-        raise DataError(_damaged(path, f"{MANIFEST} differs from its own checksum"))
+    if not intact:
+        raise DataError(_damaged(path, f"{MANIFEST} does not match its own checksum"))
     return content
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """Of a manifest's content."""
+    """Return the SHA-256 of a manifest's content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if path.stat().st_size == 0:  # nothing to map
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
-    return np.memmap(path, dtype, mode="r").view(np.ndarray)  # the subclass is slow to index
+    # The subclass `np.memmap` is slow to index.
+    return np.memmap(path, dtype, mode="r").view(np.ndarray)
 
 
-def _damaged(path: Path, how: str) -> str:
-    return f"the token store {path} is damaged: {how}; delete it and run transduce prepare again"
+def _damaged(path: Path, problem: str) -> str:
+    return (
+        f"the token store {path} is damaged: {problem}; delete it and run transduce prepare again"
+    )

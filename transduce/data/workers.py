@@ -1,4 +1,4 @@
-"""Many tasks over several processes, and a bar that a person can watch."""
+"""Run tasks in several processes, and show their progress."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ from transduce.errors import ConfigError, DataError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_SECONDS = 10  # between lines where there is no terminal
+_SECONDS = 10  # between lines of progress, where there is no terminal
 
 
 def spread(
     work: Callable[[Task], Result], tasks: Sequence[Task], workers: int = 0
 ) -> Iterator[Result]:
-    """The result of each task as it is finished, in any order; 0 workers stands for the number of cores, 1 for none."""
+    """Yield the result of each task when it is finished, in any order.
+
+    0 workers means one process for each core; 1 means that this process does the work.
+    """
     _refuse_negative(workers)
     workers = min(workers or available_cores(), len(tasks))
     if workers <= 1:
@@ -49,24 +52,24 @@ def spread(
                 yield future.result()
     except BrokenProcessPool:
         raise DataError(
-            "a worker process was killed, most likely for lack of memory; run the command again with fewer --workers: "
-            "it goes on where it stopped (a script of your own needs: if __name__ == '__main__')"
+            "a worker process was killed, most likely for lack of memory; run the command again with "
+            "fewer --workers: it goes on where it stopped (a Python script also needs: "
+            "if __name__ == '__main__')"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that end when this one does, however it ends."""
+    """Start worker processes, which end when this process ends, even if it is killed."""
     _refuse_negative(workers)
-    # Started afresh ("spawn"): a fork would copy the threads of libraries in whatever state they are.
+    # "spawn" and not "fork", which would copy the locks that other threads hold.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT}
-    )  # inherited: Ctrl-C is not theirs while they start
+    # Processes inherit the blocked signal: Ctrl-C does not reach them while they start.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for _ in range(workers):
-            pool.submit(os.getpid)  # starts one
+            pool.submit(os.getpid)  # the first task of a process starts it
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pool
@@ -75,28 +78,35 @@ def worker_pool(workers: int) -> ProcessPoolExecutor:
 def _refuse_negative(workers: int) -> None:
     if workers < 0:
         raise ConfigError(
-            f"{workers} processes are asked for; expected at least 1, or 0 for one for each core"
+            f"the number of processes is {workers}; expected at least 1, or 0 for one for each core"
         )
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A function that takes how many more are done: a bar on a terminal, a line every ten seconds elsewhere."""
+    """Show progress: a bar on a terminal, or a line every ten seconds.
+
+    The value of the `with` statement is a function to call with the number of items just done.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    of_all = f" of {total:,}" if total else ""
-    with counted(
-        Console(stderr=True), columns, lambda done: f"{title}: {done:,}{of_all}", title, total
-    ) as advance:
+    of_total = f" of {total:,}" if total else ""
+
+    def line(done: int) -> str:
+        return f"{title}: {done:,}{of_total}"
+
+    with counted(Console(stderr=True), columns, line, title, total) as advance:
         yield advance
 
 
@@ -108,26 +118,27 @@ def counted(
     title: str = "",
     total: int | None = None,
 ) -> Iterator[Callable[[int], None]]:
-    """The same with columns of one's own for the terminal, and a line for elsewhere."""
+    """Show progress with these columns on a terminal, or with a line made by `line`."""
     if console.is_terminal:
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda more: bar.advance(task, more)
         return
-    done, said = 0, time.monotonic()
+    done = 0
+    last_line = time.monotonic()
 
     def advance(more: int) -> None:
-        nonlocal done, said
+        nonlocal done, last_line
         done += more
-        if time.monotonic() - said > _SECONDS:
+        if time.monotonic() - last_line > _SECONDS:
             console.print(line(done), highlight=False)
-            said = time.monotonic()
+            last_line = time.monotonic()
 
     yield advance
 
 
 def _depend_on_the_parent() -> None:
-    """Leave Ctrl-C to the parent, and do not wait for work that a killed one can never send."""
+    """Ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
