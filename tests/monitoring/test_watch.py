@@ -14,7 +14,7 @@ from rich.console import Console
 from transduce.cli.commands import run as command
 from transduce.monitoring import watch as watching
 from transduce.monitoring.metrics import read_metrics
-from transduce.storage.run_lock import LOCK, held, is_held
+from transduce.storage.lock import RUN_LOCK, is_run_locked, lock_run
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 
@@ -52,7 +52,7 @@ def test_a_run_without_validation_and_without_steps_can_be_watched(told):
         assert "no validation yet" in text_of(told)
         told.validate(progress, 10, bleu=float("nan"), chrf=float("nan"), samples=[])
         assert "no validation yet" not in text_of(told)
-        assert "nothing translated: validation by the loss alone" in text_of(told)
+        assert "nothing translated: validation computes the loss only" in text_of(told)
         told.step(progress, 20, loss=float("nan"), perplexity=float("nan"))
         assert "loss not finite" in text_of(told)
 
@@ -71,7 +71,7 @@ def test_a_run_that_says_nothing_for_long_is_not_called_running(told, monkeypatc
 
 
 def test_a_killed_run_is_told_from_one_that_runs_by_its_lock(told, monkeypatch):
-    with held(told.folder):
+    with lock_run(told.folder):
         told.go(last=50)
         assert "run: running, step 50" in text_of(told)
         later = time.time() + 100
@@ -91,20 +91,20 @@ def test_a_file_system_without_locks_keeps_nobody_from_training_and_tells_nothin
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with held(told.folder), held(told.folder):
-        assert is_held(told.folder) is None
+    with lock_run(told.folder), lock_run(told.folder):
+        assert is_run_locked(told.folder) is None
 
 
 def test_a_glance_at_the_lock_keeps_nobody_from_training(told, monkeypatch):
-    with held(told.folder):
+    with lock_run(told.folder):
         pass
-    with (told.folder / LOCK).open() as looking:
+    with (told.folder / RUN_LOCK).open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
-        with held(told.folder):
-            assert is_held(told.folder)
-    assert is_held(told.folder) is False
-    assert is_held(told.folder / "nowhere") is None
+        with lock_run(told.folder):
+            assert is_run_locked(told.folder)
+    assert is_run_locked(told.folder) is False
+    assert is_run_locked(told.folder / "nowhere") is None
 
 
 @pytest.mark.parametrize("make", [False, True])
@@ -115,7 +115,7 @@ def test_what_is_no_run_is_one_line_and_status_2(tmp_path, capsys, make):
     assert command(["watch", str(path)]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "expected a run, the folder that transduce train writes" in err
+    assert "expected the folder of a run, which transduce train writes" in err
 
 
 def test_figures_that_do_not_fit_are_left_out(told):

@@ -153,7 +153,7 @@ def test_parts_that_do_not_fit_together_are_refused(save, tmp_path, change, mess
 
 
 def test_a_tokenizer_file_cannot_take_the_name_of_another(save, tokenizer):
-    with pytest.raises(BundleError, match=r"a tokenizer file is called config\.toml"):
+    with pytest.raises(BundleError, match=r"a tokenizer file has the name config\.toml"):
         save(tokenizer_files={"tokenizer.model": tokenizer, "config.toml": b""})
 
 
@@ -200,7 +200,7 @@ def become_checkpoint(path):
         (lambda path: rebuild(path, **{WEIGHTS: None}), "names no file model.safetensors"),
         (
             lambda path: rebuild(path, **{"config.toml": b"sparkle = 1"}),
-            "config.toml does not fit this transduce",
+            "config.toml does not fit this version of transduce",
         ),
         (
             lambda path: rebuild(path, **{"config.toml": b"[model]\nvocab_size = 41"}),
@@ -298,7 +298,7 @@ def harmed_weights(weights):
             "absent in the weights",
         )
         yield weights | {f"{name}x": some}, "but absent in the recipe's model"
-        yield weights | {f"{name}.scale": torch.ones(3)}, "but its scale [3]"
+        yield weights | {f"{name}.scale": torch.ones(3)}, "but its scale has [3]"
         for dtype in (torch.int8, torch.int64, torch.bool, torch.complex64):
             yield weights | {name: some.to(dtype)}, f"{name} is {dtype} in the weights"
         for other in (some[:-1], some[None], torch.tensor(1.0)):
@@ -420,7 +420,8 @@ def test_a_run_stands_for_its_best_bundle(save, tmp_path):
     assert find_bundle(best) == best
     (tmp_path / "begun/checkpoints").mkdir(parents=True)
     with pytest.raises(
-        BundleError, match=r"begun is a run without a bundle; the first comes with a validation"
+        BundleError,
+        match=r"begun has no saved model yet; the first one is written at the first validation",
     ):
         find_bundle(tmp_path / "begun")
     assert find_bundle(tmp_path / "absent") == tmp_path / "absent"  # which load_bundle then refuses

@@ -17,7 +17,7 @@ from transduce.storage import sealed_folder, tensors
 from transduce.storage.sealed_folder import (
     MANIFEST,
     Kind,
-    standing,
+    current_folder,
     tidy,
     verify_folder,
     write_folder,
@@ -221,10 +221,10 @@ def test_leftovers_are_tidied_and_others_folders_are_not(sample):
 def test_a_replacement_killed_between_its_renames_is_undone(sample):
     aside = sample.with_name(".sample.replaced")
     sample.rename(aside)
-    assert standing(sample) == aside
-    verify_folder(standing(sample), KIND)
+    assert current_folder(sample) == aside
+    verify_folder(current_folder(sample), KIND)
     tidy(sample.parent, "sample")
-    assert standing(sample) == sample
+    assert current_folder(sample) == sample
     assert listing(sample.parent) == ["sample"]
 
 

@@ -25,13 +25,18 @@ from transduce.presets import TINY
 from transduce.recipe import load_recipe
 from transduce.storage.bundle import load_bundle
 from transduce.storage.checkpoint import average, checkpoints, load_newest
-from transduce.storage.run_lock import held
+from transduce.storage.lock import lock_run
 from transduce.training.distributed import World
-from transduce.training.memory import _estimate, _machine_memory, fitting_micro_batches, too_few
-from transduce.training.run_folder import FINISHED, finished
+from transduce.training.memory import (
+    _estimate,
+    _machine_memory,
+    choose_micro_batches,
+    out_of_memory_note,
+)
+from transduce.training.run_folder import FINISHED, read_finished
 from transduce.training.run_state import RunState
-from transduce.training.selection import Judge
-from transduce.training.signals import watched_signals
+from transduce.training.selection import ModelSelector
+from transduce.training.signals import catch_signals
 from transduce.training.step import Learner
 from transduce.training.train import train as train_from_recipe
 from transduce.training.trainer import Trainer
@@ -136,8 +141,10 @@ def test_a_stopped_run_has_told_every_step(made, tmp_path, monkeypatch):
 
 
 def test_a_validation_is_no_time_of_steps(made, tmp_path, monkeypatch):
-    score = Judge.score
-    monkeypatch.setattr(Judge, "score", lambda self, weights: time.sleep(2) or score(self, weights))
+    score = ModelSelector.score
+    monkeypatch.setattr(
+        ModelSelector, "score", lambda self, weights: time.sleep(2) or score(self, weights)
+    )
     recipe = change(made[1], report_every=5, validate_every=6, save_every=6, steps=12)
     train(recipe, made[2], tmp_path / "run", ALONE)
     records = read_metrics(tmp_path / "run").of("step")
@@ -156,24 +163,22 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average(made, tmp_path, capsys,
     file = damaged / ("model.safetensors" if which == "last" else "progress.json")
     file.write_bytes(file.read_bytes()[:-1])
     train(change(recipe, steps=10), made[2], tmp_path / "run", ALONE)
-    assert finished(tmp_path / "run").step == 10
+    assert read_finished(tmp_path / "run").step == 10
 
 
 def test_a_bleu_and_a_loss_are_not_compared(made, tmp_path):
     recipe = change(made[1], validate_every=6, patience=1)
     train(change(recipe, steps=6), made[2], tmp_path / "run", ALONE)
-    standing = train(
+    state = train(
         change(recipe, steps=12, validation_sentences=0), made[2], tmp_path / "run", ALONE
     )
-    assert (standing.judged_by, standing.best_step, standing.stale) == ("loss", 12, 0)
+    assert (state.judged_by, state.best_step, state.stale) == ("loss", 12, 0)
 
 
 def test_of_equal_scores_the_lower_loss_is_better(made, tmp_path, monkeypatch):
     monkeypatch.setattr(Validation, "value", lambda self, name: 0.0)
-    standing = train(
-        change(made[1], validate_every=4, patience=1), made[2], tmp_path / "run", ALONE
-    )
-    assert (standing.best_step, standing.step) == (12, 12)
+    state = train(change(made[1], validate_every=4, patience=1), made[2], tmp_path / "run", ALONE)
+    assert (state.best_step, state.step) == (12, 12)
 
 
 def test_a_damaged_record_of_the_end_says_nothing(made, whole, tmp_path):
@@ -181,7 +186,7 @@ def test_a_damaged_record_of_the_end_says_nothing(made, whole, tmp_path):
     shutil.copytree(whole, run)
     for damage in (b"", b"{", b"[]", b'{"step": null}'):
         (run / FINISHED).write_bytes(damage)
-        assert finished(run) is None
+        assert read_finished(run) is None
 
 
 def test_a_save_that_failed_is_told_at_once(made, tmp_path, monkeypatch):
@@ -220,7 +225,7 @@ def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(made, tmp_pa
     )
     with pytest.raises(
         CheckpointError,
-        match=r"run was removed while it was trained, and ends here; restore it, or",
+        match=r"run was removed during training, so training stops; restore it, or",
     ):
         train(made[1], made[2], run, ALONE)
     assert not run.exists()
@@ -228,9 +233,13 @@ def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(made, tmp_pa
 
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
     run = tmp_path / "run"
-    with held(run), pytest.raises(ConfigError, match="another process trains in"), held(run):
+    with (
+        lock_run(run),
+        pytest.raises(ConfigError, match="another process trains in"),
+        lock_run(run),
+    ):
         pass
-    with held(run):  # given back
+    with lock_run(run):  # given back
         pass
 
 
@@ -238,11 +247,11 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
     other = replace(made[1], model=replace(made[1].model, d_ff=128))
     with pytest.raises(
         ConfigError,
-        match=r"was begun with model.d_ff = 64, not 128; choose another folder with --run",
+        match=r"was started with model.d_ff = 64, not 128; choose another folder with --run",
     ):
         train(other, made[2], whole, ALONE)
     store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made
-    with pytest.raises(ConfigError, match=r"was begun with data.tokenizer.split_digits"):
+    with pytest.raises(ConfigError, match=r"was started with data.tokenizer.split_digits"):
         train_from_recipe(
             str(made[0]),
             overrides=[*SMALL, "data.tokenizer.split_digits=false"],
@@ -270,7 +279,7 @@ def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
     other = load_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"])
     store = prepare(other, made[0].parent, tmp_path / "other.store")
     with pytest.raises(
-        ConfigError, match=r"was begun with another tokenizer than that of .*other.store"
+        ConfigError, match=r"was started with another tokenizer than that of .*other.store"
     ):
         train(made[1], store, whole, ALONE)
 
@@ -278,7 +287,7 @@ def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said(made):
     with pytest.raises(
-        ConfigError, match="device is cuda, but torch finds no GPU here; try --device cpu"
+        ConfigError, match="device is cuda, but PyTorch finds no GPU here; use --device cpu"
     ):
         train_from_recipe(str(made[0]), overrides=SMALL, device="cuda")
 
@@ -295,7 +304,9 @@ def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
 def test_a_run_that_was_killed_while_it_finished_only_finishes(made, tmp_path, monkeypatch):
     goal = change(made[1], until="loss=1000", validate_every=2)
     with monkeypatch.context() as killed:
-        killed.setattr("transduce.training.selection.Judge.finish", None)  # not to be called
+        killed.setattr(
+            "transduce.training.selection.ModelSelector.finish", None
+        )  # not to be called
         with pytest.raises(TypeError):
             train(goal, made[2], tmp_path / "run", ALONE)
     assert train(goal, made[2], tmp_path / "run", ALONE).step == 2
@@ -308,7 +319,7 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
     capsys.readouterr()
     assert train(change(goal, steps=14), made[2], run, ALONE).step == 6  # the goal is the same
     assert (
-        "reached loss=1000 at step 6; it goes on with another training.until"
+        "reached loss=1000 at step 6; to train further, set another training.until"
         in capsys.readouterr().out
     )
     train(change(made[1], until="loss=1e-9"), made[2], run, ALONE)
@@ -323,8 +334,8 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
         ({"until": "bleu=20"}, "reached bleu=20 at step 8"),
         ({"until": "bleu=20.1"}, None),
         ({"until": "chrf=1"}, None),  # nobody knows it
-        ({"patience": 1}, "no better score since step 4: patience ended"),
-        ({"patience": 2}, "no better score since step 4: patience ended"),
+        ({"patience": 1}, "no better score since step 4 (training.patience)"),
+        ({"patience": 2}, "no better score since step 4 (training.patience)"),
         ({"patience": 3}, None),
         ({}, None),
         ({"steps": 8}, "8 steps done"),
@@ -333,23 +344,22 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
 )
 def test_the_settings_of_now_decide_whether_a_run_is_at_its_end(settings, end):
     training = replace(TINY.training, **({"steps": 9} | settings))
-    standing = RunState(
-        step=8, validated=8, best_step=4, stale=2, latest={"loss": -1.5, "bleu": 20.0}
-    )
-    found = RunState.from_json(json.loads(json.dumps(standing.to_json()))).end(training)
-    assert (found and found.why) == end
-    assert standing.verdict(training) == (None if "steps" in settings else found)
-    assert replace(standing, step=6).verdict(training) is None  # the scores are of another step
+    state = RunState(step=8, validated=8, best_step=4, stale=2, latest={"loss": -1.5, "bleu": 20.0})
+    restored = RunState.from_json(json.loads(json.dumps(state.to_json())))
+    reason = restored.stop_reason(training)
+    assert (reason and reason.message) == end
+    assert state.stop_by_score(training) == (None if "steps" in settings else reason)
+    assert replace(state, step=6).stop_by_score(training) is None  # the scores are of another step
 
 
 def test_a_run_without_its_checkpoints_says_that_it_begins_anew(made, whole, tmp_path, capsys):
     run = tmp_path / "run"
     train(change(made[1], steps=6), made[2], run, ALONE)
-    assert "anew" not in capsys.readouterr().err
+    assert "again from step 0" not in capsys.readouterr().err
     shutil.rmtree(run / "checkpoints")
     (run / "finished.json").unlink()
     train(made[1], made[2], run, ALONE)
-    assert "was begun before, but holds no checkpoint" in capsys.readouterr().err
+    assert "was started before, but has no checkpoint" in capsys.readouterr().err
     assert_same_steps(run, whole)
 
 
@@ -358,7 +368,7 @@ def test_a_recipe_beside_its_text_is_not_taken_for_that_of_a_run(made, tmp_path)
     before = path.rename(path.with_name("recipe.toml")).read_bytes()
     with pytest.raises(
         ConfigError,
-        match=r"recipe\.toml is no run's, and would be overwritten; choose another folder",
+        match=r"recipe\.toml does not belong to a run and would be overwritten; choose another folder",
     ):
         train_from_recipe(str(tmp_path / "recipe.toml"), overrides=SMALL, run=tmp_path)
     assert (tmp_path / "recipe.toml").read_bytes() == before
@@ -375,7 +385,7 @@ def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_anew(made, whole
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert train(made[1], made[2], run, ALONE).step == 12
     with pytest.raises(
-        CheckpointError, match=r"its checkpoints are gone: .* restore them, or begin a new run with"
+        CheckpointError, match=r"its checkpoints are gone, .* restore them, or start a new run from"
     ):
         train(change(made[1], steps=14), made[2], run, ALONE)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
@@ -385,7 +395,7 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp
     monkeypatch.setattr(
         "transduce.training.step.smoothed_loss", lambda logits, *_: [logits.sum() * _NAN[0]] * 2
     )
-    with pytest.raises(CheckpointError, match="10 steps in a row were not finite"):
+    with pytest.raises(CheckpointError, match="the gradients of 10 steps in a row were not finite"):
         train(change(made[1], validate_every=100), made[2], tmp_path / "run", ALONE)
     events = [
         json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
@@ -412,7 +422,7 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
     assert (
         train_from_recipe(
             str(other), overrides=overrides, run=tmp_path / "tuned", start_from=whole
-        ).standing.step
+        ).state.step
         == 1
     )
     assert (
@@ -436,19 +446,20 @@ def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(
     tune(run=tmp_path / "at once", start_from=whole)
     with monkeypatch.context() as stopped:
         stopped.setattr(Trainer, "_step", signalled(1, Trainer._step))
-        assert tune(run=tmp_path / "run", start_from=whole).standing.step == 1
-    assert tune(run=tmp_path / "run").standing.step == 2
+        assert tune(run=tmp_path / "run", start_from=whole).state.step == 1
+    assert tune(run=tmp_path / "run").state.step == 2
     assert_same_steps(tmp_path / "run", tmp_path / "at once")
-    assert tune(run=tmp_path / "run", start_from=whole).standing.step == 2  # it may be named
+    assert tune(run=tmp_path / "run", start_from=whole).state.step == 2  # it may be named
     with pytest.raises(
-        ConfigError, match=r"run was begun from .*, not from .*last; choose another folder"
+        ConfigError, match=r"run was started from .*, not from .*last; choose another folder"
     ):
         tune(run=tmp_path / "run", start_from=tmp_path / "run/last")
-    with pytest.raises(ConfigError, match="was begun without --start-from, not from"):
+    with pytest.raises(ConfigError, match="was started without --start-from, not from"):
         tune(run=whole, start_from=tmp_path / "run/last")
     (tmp_path / "run/started-from.txt").write_text(f"0 {tmp_path / 'gone'}")
     with pytest.raises(
-        BundleError, match=r"run was fine-tuned from .*gone, so name its place with --start-from: "
+        BundleError,
+        match=r"run was fine-tuned from .*gone; pass where that bundle is now with --start-from: ",
     ):
         tune(run=tmp_path / "run")
 
@@ -467,7 +478,7 @@ def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(
     made, whole, tmp_path, override, name, value
 ):
     with pytest.raises(
-        ConfigError, match=f"{name} is {value}, but .* in .*best, whose model and tokenizer fine-"
+        ConfigError, match=f"{name} is {value}, but .* in .*best; fine-tuning keeps the model"
     ):
         train_from_recipe(
             str(made[0]), overrides=[override], run=tmp_path / "run", start_from=whole
@@ -549,7 +560,7 @@ def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(
     monkeypatch.setattr(Learner, "_sums", cramped)
     train(still, made[2], tmp_path / "cramped", ALONE)
     assert (
-        "out of memory: each step now takes 4 micro-batches, with the same gradient"
+        "out-of-memory: each step now uses 4 micro-batches, with the same gradient"
         in capsys.readouterr().err
     )
     for (step_a, a), (step_b, b) in zip(
@@ -561,24 +572,24 @@ def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(
 
 def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(made, tmp_path):
     recipe = change(made[1], micro_batches=2)
-    too_few(tmp_path, World(0, 2, torch.device("cpu")), 2).touch()
-    assert fitting_micro_batches(recipe, ALONE, tmp_path) == 2
+    out_of_memory_note(tmp_path, World(0, 2, torch.device("cpu")), 2).touch()
+    assert choose_micro_batches(recipe, ALONE, tmp_path) == 2
     for parts in (2, 4):
-        too_few(tmp_path, ALONE, parts).touch()
-        assert fitting_micro_batches(recipe, ALONE, tmp_path) == 2 * parts
+        out_of_memory_note(tmp_path, ALONE, parts).touch()
+        assert choose_micro_batches(recipe, ALONE, tmp_path) == 2 * parts
 
 
 def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
     made, tmp_path, monkeypatch
 ):
     recipe = change(made[1], tokens_per_step=100_000)
-    assert fitting_micro_batches(recipe, ALONE, tmp_path) == 1
+    assert choose_micro_batches(recipe, ALONE, tmp_path) == 1
     enough = training_memory(recipe.model, 25_000, width=4) / 0.8
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, math.ceil(enough)))
-    assert fitting_micro_batches(recipe, ALONE, tmp_path) == 4
+    assert choose_micro_batches(recipe, ALONE, tmp_path) == 4
     enough = 2**29  # of which four fifths are taken
     large = [*SMALL, "model.N=1000", "model.d_ff=1000"]
-    line = r"needs at least about 2\.1 GiB of memory, and may take 0\.4 of 0\.5 GiB here; choose a smaller model"
+    line = r"needs at least about 2\.1 GiB of memory, but may use only 0\.4 of 0\.5 GiB here; choose a smaller model"
     with pytest.raises(ConfigError, match=line):
         train_from_recipe(
             str(made[0]), overrides=large, run=tmp_path / "run", store=tmp_path / "none.store"
@@ -606,7 +617,7 @@ def test_shards_are_what_a_rank_needs_memory_for(made, monkeypatch):
 def test_a_warm_up_longer_than_the_run_is_said(made, tmp_path, capsys):
     short = change(made[1], steps=1, warmup_steps=2, validation_sentences=0)
     train(short, made[2], tmp_path / "run", ALONE)
-    line = "training.warmup_steps is 2, but training.steps 1: the learning rate never reaches its peak; lower warmup"
+    line = "training.warmup_steps is 2, but training.steps is only 1, so the learning rate never reaches its peak"
     said = capsys.readouterr().err
     assert said.count("advice") == said.count(line) == 1
     train(change(short, warmup_steps=1), made[2], tmp_path / "other", ALONE)
@@ -617,7 +628,7 @@ def test_only_what_a_validation_does_is_said(made, tmp_path, capsys):
     made_up = change(made[1], steps=1, validation_sentences=0)
     train(made_up, made[2], tmp_path / "loss", ALONE)
     said = capsys.readouterr().err
-    assert "validating: the loss of the validation set" in said
+    assert "validating: computing the loss of the validation set" in said
     assert "translating" not in said
     bare = replace(made_up, data=replace(made_up.data, validation=()))
     train(bare, prepare(bare, made[0].parent, tmp_path / "bare.store"), tmp_path / "bare", ALONE)
@@ -637,14 +648,17 @@ def test_a_run_that_would_stop_at_a_score_needs_something_to_score(made, tmp_pat
 def test_a_model_that_gives_no_numbers_translates_nothing(made):
     model = Transformer(made[1].model)
     torch.nn.init.constant_(next(model.parameters()), torch.nan)
-    with watched_signals() as signals:
-        found = validate(model, made[2], made[1], ALONE, signals, "padded")
-    assert (found.bleu, found.chrf, found.judged_by, found.samples) == (0.0, 0.0, "bleu", [])
+    with catch_signals() as signals:
+        result = validate(model, made[2], made[1], ALONE, signals, "padded")
+    assert (result.bleu, result.chrf, result.metric, result.samples) == (0.0, 0.0, "bleu", [])
 
 
 def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(made, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"file/run cannot be written, because of .*file; choose"):
+    with pytest.raises(
+        ConfigError,
+        match=r"file/run cannot be written, because .*file is not a writable folder; choose",
+    ):
         train_from_recipe(str(made[0]), run=tmp_path / "file/run", store=tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
@@ -661,14 +675,14 @@ def test_what_users_expect_today_trains(made, tmp_path, settings):
 def test_a_validation_without_room_is_done_again_and_nothing_is_lost(
     made, whole, tmp_path, monkeypatch
 ):
-    score, calls = Judge.score, count(1)
+    score, calls = ModelSelector.score, count(1)
 
     def cramped(self, weights, world=None):
         if next(calls) == 2:  # of the last step
             raise torch.OutOfMemoryError("no room")
         return score(self, weights, world)
 
-    monkeypatch.setattr(Judge, "score", cramped)
+    monkeypatch.setattr(ModelSelector, "score", cramped)
     train(made[1], made[2], tmp_path / "run", ALONE)
     assert_same_run(tmp_path / "run", whole)
     assert losses(tmp_path / "run", "validation") == losses(whole, "validation")

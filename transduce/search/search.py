@@ -143,8 +143,8 @@ def _greedy(
             state = state.select(torch.tensor(rows, device=tokens.device)) if rows else state
         tokens = torch.tensor([paths[i][-1] for i in sentences], device=tokens.device)
 
-    rows = zip(paths, path_log_probs, margins, strict=True)
-    return [[_score(path, values, margin, config)] for path, values, margin in rows]
+    finished = zip(paths, path_log_probs, margins, strict=True)
+    return [[_score(path, values, margin, config)] for path, values, margin in finished]
 
 
 def _score(path: list[int], values: list[float], margin: float, config: SearchConfig) -> Hypothesis:

@@ -1,1 +1,1 @@
-"""Files and folders that are complete or not there."""
+"""Files and folders that are complete or absent: checkpoints, bundles, and locks on folders."""

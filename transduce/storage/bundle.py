@@ -1,7 +1,8 @@
-"""A trained model as one folder with everything: recipe, tokenizer, weights, scores, provenance, card, manifest.
+"""Bundles: a trained model in one folder, with its recipe, tokenizer, scores and provenance.
 
-The pieces are checked against each other when they are saved and against the manifest when they are loaded, so a
-vocabulary that does not fit the weights cannot happen. Text normalization is part of the tokenizer's file.
+The parts are checked against each other when a bundle is saved and against the manifest when it is
+loaded, so the vocabulary always fits the weights. The rules of text normalization are stored in the
+tokenizer's file.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from transduce.config import ModelConfig, Recipe
 from transduce.data.tokenizer import is_own
 from transduce.errors import BundleError, ConfigError
 from transduce.recipe import read_recipe, to_toml
-from transduce.storage.sealed_folder import MANIFEST, Kind, standing, verify_folder, write_folder
+from transduce.storage.sealed_folder import (
+    MANIFEST,
+    Content,
+    Kind,
+    current_folder,
+    verify_folder,
+    write_folder,
+)
 from transduce.storage.tensors import Precision, pack, unpack
 
-if TYPE_CHECKING:  # a bundle's config and tokenizer are read without waiting for torch
+if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bundle needs it
     import torch
     from torch import Tensor
 
@@ -30,71 +38,69 @@ BUNDLE = Kind(
     error=BundleError,
     remedy="copy it again, or train with: transduce train",
 )
-CONFIG, WEIGHTS, SCORES, PROVENANCE, CARD = (
-    "config.toml",
-    "model.safetensors",
-    "scores.json",
-    "provenance.json",
-    "README.md",
-)
-TOKENIZERS = (
-    {"tokenizer.model"},
-    {"source.model", "target.model"},
-)  # for both languages, or for each
-OWN_MODEL = "own_model"  # in the provenance: the name of a model that is not `Transformer`
+CONFIG = "config.toml"
+WEIGHTS = "model.safetensors"
+SCORES = "scores.json"
+PROVENANCE = "provenance.json"
+CARD = "README.md"
+# One tokenizer for both languages, or one for each.
+TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})
+OWN_MODEL = "own_model"  # in the provenance: the class of a model that is not `Transformer`
 SHIPPED = Path(__file__).with_name("bundles")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle. The weights stay on disk until they are asked for."""
+    """A verified bundle. `weights` reads the weights, which stay on the disk until then."""
 
     path: Path
     recipe: Recipe
     tokenizer_files: dict[str, bytes]
     scores: dict[str, Any]
     provenance: dict[str, Any]
-    fingerprint: str  # of everything in it: two bundles with the same one translate alike
+    fingerprint: str  # a hash of all files: two bundles with the same one translate alike
 
     @property
     def own_model(self) -> str | None:
-        """The name of the user's own model that the weights belong to; None: it is `Transformer`."""
+        """The class name of the user's own model, or None if the model is a `Transformer`."""
         name = self.provenance.get(OWN_MODEL)
         return None if name is None else str(name)
 
     @property
     def own_tokenizer(self) -> bool:
-        """Whether its tokenizer is the user's own, whose code is not in it."""
+        """Whether the user's own tokenizer is needed, whose code is not in the bundle."""
         return any(is_own(content) for content in self.tokenizer_files.values())
 
     @property
     def tokenizer_names(self) -> tuple[str, str]:
-        """The files of source and target, which may be one."""
-        shared = "tokenizer.model" in self.tokenizer_files
-        return (
-            ("tokenizer.model", "tokenizer.model") if shared else ("source.model", "target.model")
-        )
+        """The tokenizer files of the source and the target language, which may be the same."""
+        if "tokenizer.model" in self.tokenizer_files:
+            return "tokenizer.model", "tokenizer.model"
+        return "source.model", "target.model"
 
     def refuse_own_model(self) -> None:
-        """Refuse to go on without the code of the user's own model, if the weights belong to one."""
+        """Raise a BundleError if the code of the user's own model is needed."""
         if self.own_model is not None:
             raise BundleError(
-                f"{self.path} holds the weights of your own model {self.own_model}, whose code is not in it; hand it "
-                f"in from Python: Translator({str(self.path)!r}, model={self.own_model})"
+                f"{self.path} holds the weights of your own model {self.own_model}, whose code is "
+                "not in it; pass the model from Python: "
+                f"Translator({str(self.path)!r}, model={self.own_model})"
             )
 
     def weights(
         self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
     ) -> dict[str, Tensor]:
-        """The weights by parameter name, memory-mapped where nothing has to be converted; float32 unless told."""
+        """Return the weights by parameter name, by default in float32.
+
+        They are mapped into memory where nothing has to be converted.
+        """
         import torch
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         try:
-            weights = unpack(
-                load_file(self.path / WEIGHTS, device=str(device)), dtype or torch.float32
-            )
+            stored = load_file(self.path / WEIGHTS, device=str(device))
+            weights = unpack(stored, dtype or torch.float32)
         except (OSError, SafetensorError, ValueError) as error:
             raise BundleError(
                 f"{self.path / WEIGHTS} cannot be read ({error}); {BUNDLE.remedy}"
@@ -115,17 +121,18 @@ def save_bundle(
     precision: Precision = "float32",
     replace: bool = False,
 ) -> Path:
-    """Write a bundle, whole or not at all; with `replace`, in place of the bundle that stands there.
+    """Write a bundle completely or not at all.
 
     Args:
-        path: The folder to make.
-        recipe: Everything the run was told.
+        path: The folder to write.
+        recipe: All settings of the training run.
         weights: The model's state by parameter name.
-        tokenizer_files: `tokenizer.model`, or `source.model` and `target.model`; other files are kept as they are.
-        scores: What was measured: a name and a value each.
-        provenance: Where the model comes from: fingerprint of the data, steps, commit, hardware.
-        precision: Of the stored weights; int8 has a scale for each row of a matrix.
-        replace: Whether an earlier bundle may make way, as a run's `best` does.
+        tokenizer_files: `tokenizer.model`, or `source.model` and `target.model`; other files are
+            stored as they are.
+        scores: Names and values of what was measured.
+        provenance: Where the model comes from: data fingerprint, steps, commit, hardware.
+        precision: The precision of the stored weights; int8 has a scale per matrix row.
+        replace: Whether to replace an existing bundle.
     """
     path = Path(path)
     _check_vocabulary(path, recipe.model, tokenizer_files)
@@ -138,97 +145,120 @@ def save_bundle(
         PROVENANCE: _json(provenance),
         CARD: _card(recipe, scores, provenance, parameters, precision).encode(),
     }
-    if clash := {*tokenizer_files} & {*files, WEIGHTS, MANIFEST}:
+    taken = {*tokenizer_files} & {*files, WEIGHTS, MANIFEST}
+    if taken:
         raise BundleError(
-            f"a tokenizer file is called {clash.pop()}, as a file of the bundle is; rename it"
+            f"a tokenizer file has the name {taken.pop()}, which the bundle needs itself; rename it"
         )
-    return write_folder(
-        path,
-        BUNDLE,
-        {**files, **tokenizer_files, WEIGHTS: pack(weights, precision)},
-        replace=replace,
-    )
+    contents: dict[str, Content] = {**files, **tokenizer_files, WEIGHTS: pack(weights, precision)}
+    return write_folder(path, BUNDLE, contents, replace=replace)
 
 
 def load_bundle(path: str | Path) -> Bundle:
     """Verify every file of a bundle and read all but the weights."""
-    path = standing(Path(path))
+    path = current_folder(Path(path))
     digests = verify_folder(path, BUNDLE)
-    own = {CONFIG, SCORES, PROVENANCE, CARD, WEIGHTS}
-    if missing := own - {*digests}:
+    required = {CONFIG, SCORES, PROVENANCE, CARD, WEIGHTS}
+    missing = required - {*digests}
+    if missing:
         raise BundleError(f"{path / MANIFEST} names no file {min(missing)}; {BUNDLE.remedy}")
     try:
         recipe = read_recipe(path / CONFIG)
     except (ConfigError, RecursionError) as error:
         raise BundleError(
-            f"{path / CONFIG} does not fit this transduce ({error}); try the one that wrote it"
+            f"{path / CONFIG} does not fit this version of transduce ({error}); use the version "
+            "that wrote the bundle"
         ) from None
-    tokenizer_files = {name: (path / name).read_bytes() for name in digests if name not in own}
+
+    # All other files belong to the tokenizer.
+    tokenizer_files = {name: (path / name).read_bytes() for name in digests if name not in required}
     _check_vocabulary(path, recipe.model, tokenizer_files)
-    fingerprint = hashlib.sha256(_json(dict(sorted(digests.items())))).hexdigest()
     return Bundle(
-        path, recipe, tokenizer_files, _read(path / SCORES), _read(path / PROVENANCE), fingerprint
+        path=path,
+        recipe=recipe,
+        tokenizer_files=tokenizer_files,
+        scores=_read_json(path / SCORES),
+        provenance=_read_json(path / PROVENANCE),
+        fingerprint=hashlib.sha256(_json(dict(sorted(digests.items())))).hexdigest(),
     )
 
 
 def find_bundle(place: str | Path | None = None, runs: Path = Path("runs")) -> Path:
-    """The bundle at a place (its own folder, or a run's, where the best counts before the last); without a place,
-    that of the run that saved one most recently, else the one that came with the package."""
+    """Return the folder of a bundle.
+
+    `place` is the folder of a bundle or of a run, which has its bundle in `best` or else in `last`.
+    Without a place, it is the newest bundle in `runs`, or else the one that came with the package.
+    """
     if place is not None:
         bundle = _bundle_of(Path(place))
         if bundle is None and (Path(place) / "checkpoints").is_dir():
             raise BundleError(
-                f"{place} is a run without a bundle; the first comes with a validation: train on"
+                f"the run {place} has no saved model yet; the first one is written at the first "
+                "validation: continue the training"
             )
         return bundle or Path(place)
-    found = [bundle for run in runs.glob("*") if (bundle := _bundle_of(run))]
-    if found:
-        return max(found, key=lambda bundle: (standing(bundle) / MANIFEST).stat().st_mtime)
-    for shipped in sorted(SHIPPED.glob(f"*/{MANIFEST}")):
-        return shipped.parent
+
+    bundles = [bundle for run in runs.glob("*") if (bundle := _bundle_of(run))]
+    if bundles:
+        return max(bundles, key=_written_at)
+    for manifest in sorted(SHIPPED.glob(f"*/{MANIFEST}")):
+        return manifest.parent
     raise BundleError(
-        f"no model found in ./{runs} nor in the package; train one with make demo, or name one: --model"
+        f"no model found in ./{runs} nor in the package; train one with make demo, or name one: "
+        "--model"
     )
 
 
 def _bundle_of(run: Path) -> Path | None:
-    places = (run / "best", run / "last")
-    return next((place for place in places if (standing(place) / MANIFEST).is_file()), None)
+    for folder in (run / "best", run / "last"):
+        if (current_folder(folder) / MANIFEST).is_file():
+            return folder
+    return None
+
+
+def _written_at(bundle: Path) -> float:
+    return (current_folder(bundle) / MANIFEST).stat().st_mtime
 
 
 def _check_vocabulary(path: Path, model: ModelConfig, files: Mapping[str, bytes]) -> None:
-    """The tokenizer's number of pieces is the model's number of rows."""
-    import sentencepiece
-
+    """Raise a BundleError unless the tokenizer has as many pieces as the model has rows."""
     names = next((names for names in TOKENIZERS if names <= {*files}), None)
     if names is None:
         raise BundleError(
-            f"{path} has no tokenizer.model, nor a source.model and a target.model; expected one of both"
+            f"{path} has no tokenizer.model, nor a source.model and a target.model; expected one "
+            "tokenizer for both languages, or one for each"
         )
     for name in sorted(names):
-        side = (
-            "source_vocab_size"
-            if name == "source.model" and model.source_vocab_size
-            else "vocab_size"
-        )
-        try:
-            if is_own(files[name]):
-                pieces = json.loads(files[name])["size"] + 3  # the end, the unknown and padding
-            else:
-                pieces = sentencepiece.SentencePieceProcessor(model_proto=files[name]).vocab_size()
-        except (RuntimeError, TypeError, ValueError, KeyError):
+        is_source = name == "source.model" and model.source_vocab_size
+        setting = "source_vocab_size" if is_source else "vocab_size"
+        expected = getattr(model, setting)
+        pieces = _count_pieces(path / name, files[name])
+        if pieces != expected:
             raise BundleError(
-                f"{path / name} is not a SentencePiece model; expected a trained tokenizer"
-            ) from None
-        if pieces != (expected := getattr(model, side)):
-            raise BundleError(
-                f"{path / name} has {pieces:,} pieces, but model.{side} is {expected:,}; "
+                f"{path / name} has {pieces:,} pieces, but model.{setting} is {expected:,}; "
                 "use the tokenizer that the model was trained with"
             )
 
 
+def _count_pieces(path: Path, content: bytes) -> int:
+    """Return the vocabulary size of a tokenizer file."""
+    import sentencepiece
+
+    try:
+        if is_own(content):
+            # The end of a sentence, the unknown token and padding are not counted in it.
+            pieces: int = json.loads(content)["size"] + 3
+        else:
+            pieces = sentencepiece.SentencePieceProcessor(model_proto=content).vocab_size()
+    except (RuntimeError, TypeError, ValueError, KeyError):
+        raise BundleError(
+            f"{path} is not a SentencePiece model; expected a trained tokenizer"
+        ) from None
+    return pieces
+
+
 def _check_weights(path: Path, model: ModelConfig, weights: Mapping[str, Tensor]) -> None:
-    """The weights are those of the model that the recipe describes."""
+    """Raise a BundleError unless the weights are those of the recipe's model."""
     import torch
 
     from transduce.model.transformer import Transformer
@@ -237,21 +267,24 @@ def _check_weights(path: Path, model: ModelConfig, weights: Mapping[str, Tensor]
         expected = _shapes(Transformer(model).state_dict())
     found = _shapes(weights)
     for name in sorted(expected.keys() | found.keys()):
-        here, there = (side.get(name, "absent") for side in (found, expected))
-        if here != there:
+        found_shape = found.get(name, "absent")
+        expected_shape = expected.get(name, "absent")
+        if found_shape != expected_shape:
             raise BundleError(
-                f"{path}: {name} is {here} in the weights, but {there} in the recipe's model"
+                f"{path}: {name} is {found_shape} in the weights, but {expected_shape} in the "
+                "recipe's model; use the recipe that the model was trained with"
             )
 
 
 def _shapes(weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the shape of each floating-point tensor, and the type of all others."""
     return {
-        name: str(list(each.shape) if each.is_floating_point() else each.dtype)
-        for name, each in weights.items()
+        name: str(list(tensor.shape) if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in weights.items()
     }
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
@@ -272,19 +305,22 @@ def _card(
     parameters: int,
     precision: Precision,
 ) -> str:
-    """The model card: what this is, how to use it, how good it is, where it comes from."""
-    model, data = recipe.model, recipe.data
+    """Return the model card: what it is, how to use it, how good it is, where it comes from."""
+    model = recipe.model
+    data = recipe.data
     lines = [
         f"# Translation from {data.source_language} to {data.target_language}",
         "",
-        f"A Transformer of {parameters:,} parameters, stored in {precision}: N = {model.N}, d_model = {model.d_model}, "
-        f"d_ff = {model.d_ff}, h = {model.h}, a vocabulary of {model.vocab_size:,}. Every setting is in `{CONFIG}`.",
+        f"A Transformer of {parameters:,} parameters, stored in {precision}: N = {model.N}, "
+        f"d_model = {model.d_model}, d_ff = {model.d_ff}, h = {model.h}, a vocabulary of "
+        f"{model.vocab_size:,}. Every setting is in `{CONFIG}`.",
         "",
         '    transduce translate --model FOLDER "text"',
         "",
         *_table("score", scores),
         *_table("provenance", provenance),
-        f"`{MANIFEST}` has the size and SHA-256 of every file; loading checks them and never runs code.",
+        f"`{MANIFEST}` has the size and SHA-256 of every file; loading checks them and never runs "
+        "code.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -292,12 +328,8 @@ def _card(
 def _table(title: str, entries: Mapping[str, Any]) -> list[str]:
     if not entries:
         return []
-    cells = {
-        name: str(value).replace("|", r"\|").replace("\n", " ") for name, value in entries.items()
-    }
-    return [
-        f"| {title} | |",
-        "| --- | --- |",
-        *(f"| {name} | {cell} |" for name, cell in cells.items()),
-        "",
-    ]
+    rows = []
+    for name, value in entries.items():
+        cell = str(value).replace("|", r"\|").replace("\n", " ")
+        rows.append(f"| {name} | {cell} |")
+    return [f"| {title} | |", "| --- | --- |", *rows, ""]

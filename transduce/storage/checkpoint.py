@@ -1,7 +1,7 @@
-"""A training state on disk: atomic, verified, never pickled, saved while training goes on.
+"""Checkpoints: complete training states on disk, verified when read and saved in the background.
 
-A run keeps `step-NNNNNN/` folders (see `folder`): one safetensors file for each group of tensors (the weights, the
-optimizer's, random states: a byte tensor each) and `progress.json` for everything else.
+A run has `step-NNNNNN/` folders (see `sealed_folder`) with one safetensors file per group of
+tensors (weights, optimizer, random states) and `progress.json` for everything else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROGRESS = "progress.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified training state. `damaged` says what is wrong with every newer one."""
+    """A verified training state. `damaged` has the errors of all newer checkpoints."""
 
     path: Path
     step: int
@@ -53,10 +53,10 @@ class Checkpoint:
     damaged: tuple[str, ...] = ()
 
     def tensors(self, group: str, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-        """A group of tensors by name."""
+        """Return the tensors of a group by name."""
         if group not in self.groups:
             raise CheckpointError(
-                f"{self.path} holds no {group}; it holds {', '.join(self.groups)}"
+                f"{self.path} has no tensors {group!r}; it has {', '.join(self.groups)}"
             )
         file = self.path / _file_of(group)
         try:
@@ -66,84 +66,107 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, step: int, tensors: Groups, progress: Mapping[str, Any]) -> Path:
-    """Write the state at a step, whole or not at all. A step that is there already, undamaged, stays as it is."""
+    """Write the state at a step completely or not at all.
+
+    An existing, undamaged checkpoint of the same step stays as it is.
+    """
     return _save(folder, step, tensors, _encode(step, progress))
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that verifies, or None in a new run. If all are damaged, or one is of a later transduce,
-    that is an error: starting afresh would be a quiet loss."""
+    """Return the newest undamaged checkpoint, or None if the run has no checkpoint.
+
+    It is an error if all are damaged, or if one was written by a newer version of transduce:
+    starting from scratch would silently lose the progress.
+    """
     damaged: list[str] = []
     for path in reversed(checkpoints(folder)):
         try:
             return _load(path, tuple(damaged))
-        except CheckpointError as problem:
+        except CheckpointError as error:
             if has_newer_format(path, CHECKPOINT):
                 raise
-            # It is passed over anyway.
-            damaged.append(str(problem).partition(CHECKPOINT.remedy)[0].rstrip(":; "))
+            # The remedy would be to remove it, which is unnecessary: an older one is used.
+            damaged.append(str(error).partition(CHECKPOINT.remedy)[0].rstrip(":; "))
     if damaged:
         raise CheckpointError(
-            f"no checkpoint in {folder} is whole (the newest: {damaged[0]}); restore one from a backup, or choose "
-            "another folder for a new run"
+            f"all checkpoints in {folder} are damaged (the newest: {damaged[0]}); restore one from "
+            "a backup, or choose another folder for a new run"
         )
     return None
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first, verified or not."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name)]
-    return sorted(found, key=step_of)
+    """Return the checkpoints of a run, oldest first, without verifying them."""
+    paths = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name)]
+    return sorted(paths, key=step_of)
 
 
 def best_checkpoints(
     folder: Path, n: int, score: Callable[[dict[str, Any]], float | None]
 ) -> list[Path]:
-    """The n checkpoints whose progress scores highest, best first; none that is damaged or has no score."""
-    known = []
+    """Return the n checkpoints whose progress scores highest, best first.
+
+    Damaged checkpoints and those without a score are left out.
+    """
+    scored = []
     for path in checkpoints(folder):
         with suppress(CheckpointError):
-            if (value := score(_load(path, only=[PROGRESS]).progress)) is not None:
-                known.append((value, path))
-    return [path for _, path in sorted(known, reverse=True)[:n]]
+            value = score(_load(path, only=[PROGRESS]).progress)
+            if value is not None:
+                scored.append((value, path))
+    return [path for _, path in sorted(scored, reverse=True)[:n]]
 
 
 def keep_last(folder: Path, n: int, protect: Collection[int] = ()) -> None:
-    """Remove all but the last n checkpoints and the protected steps; never the newest that verifies."""
+    """Remove all checkpoints but the last n and the protected steps.
+
+    The newest undamaged one is never removed.
+    """
     newest_first = checkpoints(folder)[::-1]
-    newest_whole = next(filter(verifies, newest_first), None)
+    newest_undamaged = next(filter(verifies, newest_first), None)
     for path in reversed(newest_first[n:]):
-        if path != newest_whole and step_of(path) not in protect:
+        if path != newest_undamaged and step_of(path) not in protect:
             delete_folder(path, CHECKPOINT)
 
 
 def average(paths: Sequence[Path], group: str = "model") -> dict[str, Tensor]:
-    """The mean of the weights of several checkpoints (§6.1), tensor by tensor: in memory is one model, not n."""
-    file = _file_of(group)
+    """Return the mean of the weights of several checkpoints (§6.1).
+
+    The mean is computed tensor by tensor, so memory holds one model and not n.
+    """
     if not paths:
         raise CheckpointError("no checkpoint to average; expected at least one")
+    file = _file_of(group)
     for path in paths:
         verify_folder(path, CHECKPOINT, only=[file])
     with ExitStack() as stack:
-        opened = [stack.enter_context(safe_open(path / file, framework="pt")) for path in paths]
-        shapes = [
-            {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
-            for weights in opened
-        ]
-        for path, other in zip(paths, shapes, strict=True):
-            if other != shapes[0]:
+        models = [stack.enter_context(safe_open(path / file, framework="pt")) for path in paths]
+        shapes = _shapes(models[0])
+        for path, model in zip(paths, models, strict=True):
+            if _shapes(model) != shapes:
                 raise CheckpointError(
-                    f"{path / file} and {paths[0] / file} hold other tensors; expected one model"
+                    f"{path / file} and {paths[0] / file} have different tensors; expected "
+                    "checkpoints of one model"
                 )
-        return {
-            name: _mean((weights.get_tensor(name) for weights in opened), len(opened))
-            for name in shapes[0]
-        }
+        averaged = {}
+        for name in shapes:
+            tensors = (model.get_tensor(name) for model in models)
+            averaged[name] = _mean(tensors, len(models))
+        return averaged
+
+
+def _shapes(model: Any) -> dict[str, list[int]]:
+    """Return the shapes of the tensors in an open safetensors file."""
+    return {name: model.get_slice(name).get_shape() for name in model.keys()}  # noqa: SIM118
 
 
 class BackgroundSaver:
-    """Saves while training goes on: `save` takes a copy of the state and returns, a thread writes it. One at a time;
-    what goes wrong in the thread is raised by the next call. Of many ranks, only one has a saver."""
+    """Saves checkpoints in a thread while training goes on.
+
+    `save` copies the state and returns. One save runs at a time, and an error in the thread is
+    raised by the next call. In distributed training only one rank has a saver.
+    """
 
     def __init__(self, folder: Path, keep: int | None = None) -> None:
         self.folder = folder
@@ -154,19 +177,23 @@ class BackgroundSaver:
     def save(
         self, step: int, tensors: Groups, progress: Mapping[str, Any], protect: Collection[int] = ()
     ) -> None:
-        """Save the state as it is now, then remove all but the last `keep` checkpoints and the protected steps."""
+        """Save the current state, then remove old checkpoints.
+
+        The last `keep` checkpoints and the protected steps stay.
+        """
         self.wait()
         text = _encode(step, progress)
         copies, stream = _snapshot(tensors)
         self._saving = self._thread.submit(self._write, step, copies, text, tuple(protect), stream)
 
     def wait(self) -> Path | None:
-        """Wait for the save under way, if any; where it was written."""
-        saving, self._saving = self._saving, None
+        """Wait for the running save, if any, and return the folder that it wrote."""
+        saving = self._saving
+        self._saving = None
         return None if saving is None else saving.result()
 
     def look(self) -> None:
-        """Raise what went wrong, if the save under way has ended."""
+        """Raise the error of the last save, if it has ended with one."""
         if self._saving is not None and self._saving.done():
             self.wait()
 
@@ -195,22 +222,26 @@ class BackgroundSaver:
 
 
 def _snapshot(groups: Groups) -> tuple[Groups, torch.cuda.Stream | None]:
-    """A copy that training cannot change, and the stream on which a thread may read it.
+    """Return a copy that training does not change, and the CUDA stream on which to read it.
 
-    On a GPU the copy is made there if it takes less than half of the free memory: the way to the main memory and to
-    the disk is then off the loop's path. Otherwise it is made in the main memory, and the loop waits for it.
+    If the copy takes less than half of the free GPU memory, it is made there: copying it to main
+    memory and writing it then does not delay training. Otherwise it is made in main memory, and
+    training waits for it.
     """
     on_gpu = [tensor for group in groups.values() for tensor in group.values() if tensor.is_cuda]
     if not on_gpu:
         return _map(groups, Tensor.clone), None
+
     free_bytes, _ = torch.cuda.mem_get_info()
-    roomy = sum(tensor.nbytes for tensor in on_gpu) < free_bytes / 2
-    copies = _map(
-        groups, lambda tensor: tensor.clone() if roomy or not tensor.is_cuda else _to_pinned(tensor)
-    )
+    fits_on_gpu = sum(tensor.nbytes for tensor in on_gpu) < free_bytes / 2
+
+    def copy(tensor: Tensor) -> Tensor:
+        return tensor.clone() if fits_on_gpu or not tensor.is_cuda else _to_pinned(tensor)
+
+    copies = _map(groups, copy)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    if not roomy:
+    if not fits_on_gpu:
         stream.synchronize()
     return copies, stream
 
@@ -220,10 +251,11 @@ def _to_pinned(tensor: Tensor) -> Tensor:
 
 
 def _map(groups: Groups, function: Callable[[Tensor], Tensor]) -> Groups:
-    return {
-        key: {name: function(tensor.detach()) for name, tensor in group.items()}
-        for key, group in groups.items()
-    }
+    """Apply a function to each tensor."""
+    mapped = {}
+    for key, group in groups.items():
+        mapped[key] = {name: function(tensor.detach()) for name, tensor in group.items()}
+    return mapped
 
 
 def _encode(step: int, progress: Mapping[str, Any]) -> bytes:
@@ -233,15 +265,16 @@ def _encode(step: int, progress: Mapping[str, Any]) -> bytes:
 def _save(folder: Path, step: int, tensors: Groups, progress: bytes) -> Path:
     tidy(folder)
     path = folder / f"step-{step:06d}"
+
+    # A damaged checkpoint of the same step makes way; `write_folder` refuses a newer format.
     if path.exists():
         if verifies(path):
             return path
         if not has_newer_format(path, CHECKPOINT):
             delete_folder(path, CHECKPOINT)
-    files: dict[str, Content] = {
-        PROGRESS: progress,
-        **{_file_of(group): members for group, members in tensors.items()},
-    }
+    files: dict[str, Content] = {PROGRESS: progress}
+    for group, members in tensors.items():
+        files[_file_of(group)] = members
     return write_folder(path, CHECKPOINT, files)
 
 
@@ -255,6 +288,7 @@ def _load(
 
 
 def verifies(path: Path) -> bool:
+    """Return whether the checkpoint is complete and undamaged."""
     try:
         return bool(verify_folder(path, CHECKPOINT))
     except CheckpointError:
@@ -262,7 +296,7 @@ def verifies(path: Path) -> bool:
 
 
 def _mean(tensors: Iterator[Tensor], count: int) -> Tensor:
-    """Summed in float64; of whole numbers (a counter, a table) the last."""
+    """Return the mean, computed in float64; of integers (a counter, a table) the last one."""
     last = next(tensors)
     total = last.to(torch.float64, copy=True)
     for last in tensors:
@@ -275,5 +309,5 @@ def _file_of(group: str) -> str:
 
 
 def step_of(path: Path) -> int:
-    """The step of a checkpoint's folder."""
+    """Return the step of a checkpoint's folder."""
     return int(path.name.removeprefix("step-"))

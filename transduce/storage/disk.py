@@ -1,4 +1,4 @@
-"""What is written is on the disk: files and names that are forced there, and a file that appears only when whole."""
+"""Durable writes: files and names forced to the disk, and files that appear only when complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sync(file: IO[bytes]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a folder's names to the disk."""
+    """Force the names of a folder's files to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -30,44 +30,48 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that gets its name when all of it is on disk, with the mode of the file that had it before.
+    """Yield a file to write that gets its name once all of it is on the disk.
 
-    Each writer has an unfinished file of its own, locked while it lives; what a killed one left is removed.
+    If the block raises, an existing file stays as it was. The new file keeps the mode of the old
+    one. Links, devices and pipes are written directly. Concurrent writers do not disturb each
+    other, and unfinished files of killed writers are removed.
     """
-    # A link, device or pipe, which stays what it is.
     if path.is_symlink() or (path.exists() and not path.is_file()):
         with path.open("wb") as file:
             yield file
         return
-    for left in path.parent.glob(f".{glob.escape(path.name)}.unfinished*"):
-        _remove_unless_held(left)
+
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.unfinished*"):
+        _remove_unless_locked(leftover)
     unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
     try:
-        with _held(unfinished) as file:
+        with _create_locked(unfinished) as file:
             if path.exists():
                 unfinished.chmod(stat.S_IMODE(path.stat().st_mode))
             yield file
             sync(file)
             unfinished.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say where
+        # The error of a full disk does not name a file.
+        error.filename = error.filename or str(path)
         raise
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _held(path: Path) -> BinaryIO:
-    """A new file, locked while it is open where the file system can."""
+def _create_locked(path: Path) -> BinaryIO:
+    """Create a file that stays locked while it is open, if the file system has locks."""
     while True:
         file = path.open("xb")
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # somebody took it for a leftover before it was locked
+        # Another writer removed it as a leftover before it was locked.
+        file.close()
 
 
-def _remove_unless_held(path: Path) -> None:
+def _remove_unless_locked(path: Path) -> None:
     with suppress(OSError), path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()

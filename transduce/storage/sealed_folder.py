@@ -1,7 +1,8 @@
-"""A folder on disk that is complete and verified, or not there: written aside, synced, manifest last, then renamed.
+"""Folders with a manifest of checksums, which are complete or absent.
 
-A file's content is bytes, or named tensors, which become safetensors. Nothing here, and so nothing in a bundle or a
-checkpoint, is ever pickled; a file that the manifest does not name is never opened.
+A folder is written under another name and synced, with its manifest last, and then renamed. The
+content of a file is bytes, or named tensors, which are stored as safetensors. Nothing is pickled,
+and a file that the manifest does not name is never opened.
 """
 
 from __future__ import annotations
@@ -23,31 +24,35 @@ from transduce.errors import TransduceError
 from transduce.storage.disk import sync, sync_folder
 from transduce.storage.tensors import file_chunks, file_size
 
-if TYPE_CHECKING:  # a bundle's config and tokenizer are read without waiting for torch
+if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bundle needs it
     from torch import Tensor
 
 Content: TypeAlias = "bytes | Mapping[str, Tensor]"
 
 MANIFEST = "MANIFEST.json"
-SPARE = 1 << 16  # bytes of the manifest and of the file system's own records
+SPARE = 1 << 16  # bytes for the manifest and the file system's own records
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What a folder holds, and what to say when it does not."""
+    """A kind of folder, such as a bundle, with the words for its error messages."""
 
     name: str
     version: int  # of the layout; a newer one is refused
     error: type[TransduceError]
-    remedy: str  # what to do about a damaged one
+    remedy: str  # what to do about a damaged folder
 
 
 def write_folder(
     path: Path, kind: Kind, files: Mapping[str, Content], *, replace: bool = False
 ) -> Path:
-    """Write all the files or none. With `replace`, the folder that stands there stays whole until the new one is."""
-    if path.exists() and not (replace and (path / MANIFEST).is_file()):
+    """Write a folder with all these files, or nothing.
+
+    With `replace`, an existing folder stays complete until the new one is.
+    """
+    may_replace = replace and (path / MANIFEST).is_file()
+    if path.exists() and not may_replace:
         raise kind.error(
             f"{path} exists already and is never overwritten; choose another folder or remove it"
         )
@@ -58,60 +63,78 @@ def write_folder(
         tidy(path.parent, path.name)
         if shutil.disk_usage(path.parent).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        # Write the draft, its manifest last.
         draft.mkdir()
-        written = {name: _write(draft / name, content) for name, content in files.items()}
-        _write(draft / MANIFEST, _seal(kind, written))
+        entries = {name: _write(draft / name, content) for name, content in files.items()}
+        _write(draft / MANIFEST, _manifest(kind, entries))
         sync_folder(draft)
+
+        # Give it its name. `tidy` finishes this if the process is killed in between.
         if path.exists():
             os.rename(path, _set_aside(path))
         os.rename(draft, path)
         sync_folder(path.parent)
     except OSError as error:
-        raise kind.error(_why(path, needed, error)) from None
+        raise kind.error(_explain(path, needed, error)) from None
     finally:
         tidy(path.parent, path.name)
     return path
 
 
 def delete_folder(path: Path, kind: Kind) -> None:
-    """Remove a folder; killed half-way, it is gone all the same, and `tidy` removes the rest."""
-    doomed = path.with_name(f".{path.name}.deleting-{secrets.token_hex(4)}")
+    """Delete a folder.
+
+    It is renamed first, so that no incomplete folder remains if the process is killed; `tidy`
+    removes the rest later.
+    """
+    renamed = path.with_name(f".{path.name}.deleting-{secrets.token_hex(4)}")
     try:
-        os.rename(path, doomed)
+        os.rename(path, renamed)
         sync_folder(path.parent)
     except OSError as error:
         raise kind.error(
             f"{path} cannot be removed ({error.strerror}); remove it by hand"
         ) from None
-    shutil.rmtree(doomed, ignore_errors=True)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
 def tidy(parent: Path, name: str = "") -> None:
-    """Undo what a killed process left half done to the folder of that name, or to any. One process writes a folder."""
+    """Undo or finish what killed processes left half done to the folder `name`, or to any folder.
+
+    Only one process may write a folder at a time.
+    """
     pattern = f".{glob.escape(name) or '*'}"
-    for leftover in (*parent.glob(f"{pattern}.writing-*"), *parent.glob(f"{pattern}.deleting-*")):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for suffix in ("writing-*", "deleting-*"):
+        for leftover in parent.glob(f"{pattern}.{suffix}"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
     for aside in parent.glob(f"{pattern}.replaced"):
         path = aside.with_name(aside.name[1:].removesuffix(".replaced"))
         if path.exists():
             shutil.rmtree(aside, ignore_errors=True)
-        else:  # killed between the two renames of a replacement
+        else:
+            # The process was killed between the two renames of a replacement.
             with contextlib.suppress(OSError):
                 os.rename(aside, path)
 
 
-def standing(path: Path) -> Path:
-    """The folder, or what stands in for it between the two renames of a replacement."""
-    return path if path.exists() or not _set_aside(path).exists() else _set_aside(path)
+def current_folder(path: Path) -> Path:
+    """Return the folder, or the previous one while it is being replaced."""
+    aside = _set_aside(path)
+    return aside if not path.exists() and aside.exists() else path
 
 
 def verify_folder(path: Path, kind: Kind, only: Collection[str] | None = None) -> dict[str, str]:
-    """The SHA-256 of each file by name, once every one of them (or of `only`) is found to be as it was written."""
+    """Check the size and the SHA-256 of every file, or of those in `only`.
+
+    Returns the SHA-256 of each file by name.
+    """
     manifest = _read_manifest(path, kind)
     if manifest["format"] > kind.version:
         raise kind.error(
-            f"{path} has {kind.name} format {manifest['format']}, but this transduce reads formats up to "
-            f"{kind.version}; upgrade transduce"
+            f"{path} has {kind.name} format {manifest['format']}, but this transduce reads formats "
+            f"up to {kind.version}; upgrade transduce"
         )
     if manifest.get("kind") != kind.name:
         raise kind.error(
@@ -135,7 +158,7 @@ def verify_folder(path: Path, kind: Kind, only: Collection[str] | None = None) -
 
 
 def has_newer_format(path: Path, kind: Kind) -> bool:
-    """Whether the folder is whole but was written by a later transduce."""
+    """Return whether the folder is valid but was written by a newer version of transduce."""
     try:
         return bool(_read_manifest(path, kind)["format"] > kind.version)
     except kind.error:
@@ -143,12 +166,14 @@ def has_newer_format(path: Path, kind: Kind) -> bool:
 
 
 def _set_aside(path: Path) -> Path:
+    """Return the name of a folder while it is being replaced."""
     return path.with_name(f".{path.name}.replaced")
 
 
 def _write(file: Path, content: Content) -> dict[str, Any]:
-    """Write and sync one file, hashing on the way; its entry in the manifest."""
-    digest, size = hashlib.sha256(), 0
+    """Write and sync a file, and return its entry in the manifest."""
+    digest = hashlib.sha256()
+    size = 0
     with open(file, "xb") as stream:
         for chunk in _chunks(content):
             digest.update(chunk)
@@ -158,18 +183,22 @@ def _write(file: Path, content: Content) -> dict[str, Any]:
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def _why(path: Path, needed: int, error: OSError) -> str:
+def _explain(path: Path, needed: int, error: OSError) -> str:
+    """Return the message for a folder that could not be written."""
     if error.errno not in DISK_FULL:
-        return f"{path} cannot be written ({error.strerror}: {error.filename}); what was saved before is intact"
-    tidy(path.parent, path.name)  # its own draft does not count as used
-    place = next(folder for folder in path.absolute().parents if folder.exists())
+        return (
+            f"{path} cannot be written ({error.strerror}: {error.filename}); what was saved before "
+            "is intact"
+        )
+    tidy(path.parent, path.name)  # the unfinished draft must not count as used
+    existing = next(folder for folder in path.absolute().parents if folder.exists())
     return (
         f"{path} does not fit on the disk ({error.strerror}): it needs {needed:,} bytes and "
-        f"{shutil.disk_usage(place).free:,} are free; make room, what was saved before is intact"
+        f"{shutil.disk_usage(existing).free:,} are free; make room, what was saved before is intact"
     )
 
 
-def _seal(kind: Kind, files: dict[str, Any]) -> bytes:
+def _manifest(kind: Kind, files: dict[str, Any]) -> bytes:
     body = {"kind": kind.name, "format": kind.version, "files": files}
     return json.dumps({**body, "sha256": _checksum(body)}, indent=1).encode()
 
@@ -179,46 +208,47 @@ def _checksum(body: dict[str, Any]) -> str:
 
 
 def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
-    """The manifest, verified by its own checksum: a flipped bit in it is not mistaken for a newer format."""
+    """Read the manifest and check it against its own checksum.
+
+    Without the checksum, a flipped bit could look like a newer format.
+    """
     if not path.exists():
         raise kind.error(f"{path} does not exist; expected a {kind.name}")
     if not (path / MANIFEST).is_file():
         raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
-        if (
-            manifest.pop("sha256") == _checksum(manifest)
-            and type(manifest["format"]) is int
-            and manifest["format"] > 0
-        ):
+        matches = manifest.pop("sha256") == _checksum(manifest)
+        if matches and type(manifest["format"]) is int and manifest["format"] > 0:
             return manifest
     except OSError as error:
         raise kind.error(
             f"{path / MANIFEST} cannot be read ({error.strerror}); {kind.remedy}"
         ) from None
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        pass  # no JSON, or not of a manifest
+        pass  # not JSON, or not a manifest
     raise kind.error(
         f"{path / MANIFEST} is damaged: it does not match its own checksum; {kind.remedy}"
     )
 
 
 def _are_entries(files: Any) -> TypeGuard[dict[str, dict[str, Any]]]:
-    return isinstance(files, dict) and all(
-        isinstance(entry, dict)
-        and type(entry.get("bytes")) is int
-        and isinstance(entry.get("sha256"), str)
-        for entry in files.values()
-    )
+    return isinstance(files, dict) and all(map(_is_entry, files.values()))
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    return type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
 
 
 def _verify_file(file: Path, expected: dict[str, Any], kind: Kind) -> None:
     if not file.is_file():
         raise kind.error(f"{file} is missing; {kind.remedy}")
-    found = file.stat().st_size
-    if found != expected["bytes"]:
+    size = file.stat().st_size
+    if size != expected["bytes"]:
         raise kind.error(
-            f"{file} has {found:,} bytes; expected {expected['bytes']:,}: {kind.remedy}"
+            f"{file} has {size:,} bytes; expected {expected['bytes']:,}: {kind.remedy}"
         )
     with open(file, "rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()

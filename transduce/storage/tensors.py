@@ -1,7 +1,8 @@
-"""Named tensors as the bytes of a safetensors file, piece by piece, from whatever device they live on.
+"""Named tensors as the bytes of a safetensors file, in chunks, from any device.
 
-The library's own writer either wants a second copy of all tensors or leaves nothing to hash on the way; the format is
-a length, a JSON header and the raw tensors. Reading is the library's: memory-mapped, and never a pickle.
+The writer of the safetensors library needs a second copy of all tensors, or it leaves no way to
+hash while writing. The format is simple: a length, a JSON header and the raw tensors. Reading is
+left to the library, which maps files into memory.
 """
 
 from __future__ import annotations
@@ -10,22 +11,25 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:  # a bundle's config and tokenizer are read without waiting for torch
+if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bundle needs it
     import torch
     from torch import Tensor
 
 Precision = Literal["float32", "bf16", "float16", "int8"]
 
-CHUNK = 16 << 20  # bytes handed out at a time
+CHUNK = 16 << 20  # bytes
 
 
 def file_size(tensors: Mapping[str, Tensor]) -> int:
-    """The bytes that `file_chunks` will yield."""
+    """Return how many bytes `file_chunks` yields."""
     return len(_header(tensors)) + sum(tensor.nbytes for tensor in tensors.values())
 
 
 def file_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """The file, each chunk valid until the next: what lives on a device comes through one small pinned buffer."""
+    """Yield the bytes of the file; each chunk is valid until the next one.
+
+    Tensors on a GPU pass through one small pinned buffer.
+    """
     import torch
 
     yield _header(tensors)
@@ -35,75 +39,79 @@ def file_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         flat = tensor.contiguous().reshape(-1).view(torch.uint8)
         for start in range(0, len(flat), CHUNK):
             part = flat[start : start + CHUNK]
-            here = staging[: len(part)].copy_(part) if part.is_cuda else part.cpu()
-            yield here.numpy().data
+            if part.is_cuda:
+                part = staging[: len(part)].copy_(part)
+            yield part.cpu().numpy().data
 
 
 def pack(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
-    """The weights as stored. In int8, each row of a matrix has a scale, and the few vectors stay float32."""
+    """Return the weights in the precision in which they are stored.
+
+    In int8, each row of a matrix has a scale `NAME.scale`, and vectors stay float32.
+    """
     import torch
 
     dtype = {"bf16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
-    packed = {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in weights.items()
-    }
+    packed = {}
+    for name, tensor in weights.items():
+        packed[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+
     if precision == "int8":
+        smallest = torch.finfo(torch.float32).tiny
         for name, tensor in weights.items():
             if tensor.is_floating_point() and tensor.dim() == 2:
-                rows = tensor.detach().float()
-                scale = (rows.abs().amax(dim=1, keepdim=True) / 127).clamp_min(
-                    torch.finfo(torch.float32).tiny
-                )
-                packed |= {
-                    name: (rows / scale).round().to(torch.int8),
-                    f"{name}.scale": scale,
-                }  # (rows, 1)
+                matrix = tensor.detach().float()
+                largest = matrix.abs().amax(dim=1, keepdim=True)  # (rows, 1)
+                scale = (largest / 127).clamp_min(smallest)
+                packed[name] = (matrix / scale).round().to(torch.int8)
+                packed[f"{name}.scale"] = scale
     return packed
 
 
 def unpack(stored: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The weights as floats of that type, whatever precision they were stored in."""
+    """Return stored weights of any precision as floats of this type."""
     scales = {name: stored[f"{name}.scale"] for name in stored if f"{name}.scale" in stored}
     for name, scale in scales.items():
         if scale.shape != (*stored[name].shape[:1], 1):
             raise ValueError(
-                f"{name} is {list(stored[name].shape)}, but its scale {list(scale.shape)}"
+                f"{name} has the shape {list(stored[name].shape)}, but its scale has "
+                f"{list(scale.shape)}; expected one number for each row"
             )
-    plain = {
-        name: tensor for name, tensor in stored.items() if name.removesuffix(".scale") not in scales
-    }
-    floats = {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in plain.items()
-    }
-    return floats | {name: (stored[name] * scale).to(dtype) for name, scale in scales.items()}
+
+    weights = {}
+    for name, tensor in stored.items():
+        if name.removesuffix(".scale") not in scales:
+            weights[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+    for name, scale in scales.items():
+        weights[name] = (stored[name] * scale).to(dtype)
+    return weights
 
 
 def _header(tensors: Mapping[str, Tensor]) -> bytes:
-    entries, start = {}, 0
+    entries = {}
+    start = 0
     for name, tensor in _in_file_order(tensors):
-        place = [start, start + tensor.nbytes]
+        end = start + tensor.nbytes
         entries[name] = {
             "dtype": _type_name(tensor),
             "shape": list(tensor.shape),
-            "data_offsets": place,
+            "data_offsets": [start, end],
         }
-        start += tensor.nbytes
+        start = end
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the tensors begin aligned
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of 8 bytes
     return len(text).to_bytes(8, "little") + text
 
 
 def _in_file_order(tensors: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
-    # Wide ones first: all aligned.
+    # With the widest types first, all tensors are aligned.
     return sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
 
 
 def _type_name(tensor: Tensor) -> str:
-    """torch.float32 -> F32, torch.bfloat16 -> BF16, torch.uint8 -> U8."""
+    """Return the name of the type in safetensors: F32 for torch.float32, U8 for torch.uint8."""
     name = str(tensor.dtype).removeprefix("torch.")
     kind = name.rstrip("0123456789")
-    return {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "bool": "BOOL"}[kind] + name[
-        len(kind) :
-    ]
+    letters = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "bool": "BOOL"}[kind]
+    bits = name[len(kind) :]
+    return letters + bits

@@ -14,7 +14,7 @@ from transduce.data.pairs import Chunk
 from transduce.data.readers.compression import plain_suffix
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
-from transduce.storage.work_folder import alone_in, clear
+from transduce.storage.lock import clear_work_folder, lock_work_folder
 
 DROPPED = "dropped.tsv"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -26,9 +26,9 @@ def cleaned_folder(folder: Path, languages: tuple[str, str]) -> Iterator[Cleaned
     refuse_existing(folder)
     work = folder.with_name(f".{folder.name}.unfinished")
     try:
-        with alone_in(work, "doctor"), contextlib.ExitStack() as ending:
+        with lock_work_folder(work, "doctor"), contextlib.ExitStack() as ending:
             ending.callback(shutil.rmtree, work, ignore_errors=True)
-            clear(work)
+            clear_work_folder(work)
             (work / "cleaned").mkdir()
             with contextlib.ExitStack() as files:
                 writer = CleanedCorpora(work / "cleaned", languages, files)
