@@ -11,7 +11,7 @@ ORDER = [
     {"errors"},
     {"config"},
     {"presets"},
-    {"recipe"},
+    {"recipe", "recipe_schema"},
     {"storage"},
     {"model", "data"},
     {"storage.bundle"},  # a trained model: its weights and its tokenizer
@@ -73,8 +73,8 @@ def test_imports_point_left():
 
 
 def test_only_the_command_line_imports_its_library():
-    users = [path.name for path in PACKAGE.rglob("*.py") if "tyro" in imported_libraries(path)]
-    assert sorted(users) == ["commands.py", "parser.py"]
+    users = [path.name for path in PACKAGE.rglob("*.py") if "argparse" in imported_libraries(path)]
+    assert users == ["parser.py"]
 
 
 def test_one_module_forces_things_to_the_disk():

@@ -1,17 +1,19 @@
-"""python -m transduce."""
+"""The entry point of `transduce` and of `python -m transduce`."""
 
 import gc
 import sys
 
 
 def main() -> None:
-    """Run the command line."""
-    from transduce.cli.commands import run  # not above: importing this module costs nothing
+    """Run the command line and exit with its status."""
+    from transduce.cli.commands import run  # here, so that importing this module is fast
 
     status = run(sys.argv[1:])
-    if "triton._C.libtriton" not in sys.modules:  # that would complain of what is left of it
-        # Else Python looks through all of torch for garbage at its end: a fifth of a short
-        # translation.
+
+    # Without this, Python searches all objects of torch for garbage before it exits, which is a
+    # fifth of the time of a short translation. Triton reports objects that are left, so that
+    # they must be collected if it was used.
+    if "triton._C.libtriton" not in sys.modules:
         gc.freeze()
     sys.exit(status)
 

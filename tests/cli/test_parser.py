@@ -1,124 +1,159 @@
-"""Any functions become a program: an overview, completion, and one line for what went wrong."""
+"""The words of a command line become the arguments of a function, or an error of one line."""
 
-import gc
-import subprocess
-import sys
+from __future__ import annotations
 
-import numpy
+from pathlib import Path
+from typing import Annotated, Literal
+
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from transduce.cli.parser import loading, run
-from transduce.errors import DataError
-
-
-def greet(name: str, *, times: int = 1) -> None:
-    """Say hello.
-
-    Args:
-        name: To whom.
-    """
-    print(*["hello", name] * times)
+from transduce.cli.arguments import Help, read_arguments
+from transduce.cli.commands import COMMANDS
+from transduce.cli.parser import parse
+from transduce.errors import InputError, TransduceError
 
 
-def fail(how: str) -> None:
-    """Go wrong."""
-    raise {
-        "user": DataError("x.en is empty; expected text"),
-        "file": FileNotFoundError(2, "No such file or directory", "x.en"),
-        "plain": OSError("out of luck"),
-        "interrupt": KeyboardInterrupt(),
-        "exit": SystemExit(7),
-    }[how]
+def greet(
+    name: str,
+    others: tuple[str, ...] = (),
+    *,
+    times: int = 1,
+    tone: Literal["kind", "rude"] = "kind",
+    file: tuple[Path, ...] = (),
+    languages: Annotated[tuple[str, ...], Help("codes", several=True)] = (),
+    in_capitals: bool = False,
+) -> None:
+    """Say hello."""
 
 
-COMMANDS = {"greet": greet, "fail": fail}
+def build(recipe: str, overrides: tuple[str, ...] = (), *, steps_per_day: int = 1) -> None:
+    """Build something from a recipe."""
 
 
-@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
-def test_the_overview_has_a_line_for_each_command(arguments, capsys):
-    assert run(COMMANDS, arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert {"  greet      Say hello.", "  fail       Go wrong."} <= set(lines)
-
-
-def test_a_command_gets_its_arguments(capsys):
-    assert run(COMMANDS, ["greet", "--name", "you", "--times", "2"]) == 0
-    assert capsys.readouterr().out == "hello you hello you\n"
+def values_of(command, *words):
+    return parse("name", command, words).keywords
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "line"),
+    ("words", "values"),
     [
-        ("user", 2, "transduce: x.en is empty; expected text\n"),
-        ("file", 2, "transduce: x.en: No such file or directory\n"),
-        ("plain", 2, "transduce: a file: out of luck\n"),
-        ("interrupt", 130, "transduce: interrupted\n"),
-        ("exit", 7, ""),
+        (["you"], {"name": "you", "others": ()}),
+        (["a", "b", "c"], {"name": "a", "others": ("b", "c")}),
+        (["a", "--times", "2", "b"], {"name": "a", "others": ("b",), "times": 2}),
+        (["--times=2", "a"], {"name": "a", "others": (), "times": 2}),
+        (["--times", "-2", "a"], {"name": "a", "others": (), "times": -2}),
+        (["a", "--times", "1", "--times", "2"], {"name": "a", "others": (), "times": 2}),
+        (["a", "--in-capitals"], {"name": "a", "others": (), "in_capitals": True}),
+        (["a", "--in_capitals"], {"name": "a", "others": (), "in_capitals": True}),
+        (["a", "--no-in-capitals"], {"name": "a", "others": (), "in_capitals": False}),
+        (
+            ["--file", "x", "a", "--file=y"],
+            {"name": "a", "others": (), "file": (Path("x"), Path("y"))},
+        ),
+        (
+            ["a", "--languages", "de", "fr", "--tone", "rude"],
+            {"name": "a", "others": (), "languages": ("de", "fr"), "tone": "rude"},
+        ),
+        (
+            ["a", "--languages", "de", "--languages", "fr", "it"],
+            {"name": "a", "others": (), "languages": ("de", "fr", "it")},
+        ),
+        ([""], {"name": "", "others": ()}),
+        (["-"], {"name": "-", "others": ()}),
+        (["-5"], {"name": "-5", "others": ()}),
+        (["-5 degrees"], {"name": "-5 degrees", "others": ()}),
+        (["--x y"], {"name": "--x y", "others": ()}),
+        (["--", "-x"], {"name": "-x", "others": ()}),
+        (["a", "--", "--times", "--"], {"name": "a", "others": ("--times", "--")}),
+        (["--file=-x", "a"], {"name": "a", "others": (), "file": (Path("-x"),)}),
     ],
 )
-def test_what_goes_wrong_has_a_status_and_a_line(how, status, line, capsys):
-    assert run(COMMANDS, ["fail", "--how", how]) == status
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", line)
+def test_words_become_arguments(words, values):
+    assert values_of(greet, *words) == values
+
+
+def test_settings_come_after_the_recipe_wherever_they_are_written():
+    words = ["model.N=2", "--steps-per-day", "3", "base", "data=x", "model.h=4"]
+    settings = ("model.N=2", "data=x", "model.h=4")
+    assert values_of(build, *words) == {"recipe": "base", "overrides": settings, "steps_per_day": 3}
+    # Other commands keep the order of the words.
+    assert values_of(greet, "model.N=2", "base") == {"name": "model.N=2", "others": ("base",)}
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "met_by_rank", "said"),
-    [("0", None, True), ("1", None, False), ("1", 5, True), ("0", 4, True)],
-)
-def test_a_mistake_of_all_ranks_is_said_by_the_first_of_a_machine(
-    local_rank, met_by_rank, said, monkeypatch, capsys
-):
-    monkeypatch.setenv("LOCAL_RANK", local_rank)
-    monkeypatch.setattr(DataError, "met_by_rank", met_by_rank)
-    assert run(COMMANDS, ["fail", "--how", "user"]) == 2
-    assert bool(capsys.readouterr().err) is said
-
-
-def test_a_bug_keeps_its_trace():
-    with pytest.raises(KeyError):
-        run(COMMANDS, ["fail", "--how", "a bug"])
-    with pytest.raises(RuntimeError):
-        run({"fail": lambda: torch.ones(2) @ torch.ones(3)}, ["fail"])
-
-
-def a_full_gpu():
-    raise torch.OutOfMemoryError("CUDA out of memory.\nProcess 12 has 3 GiB.")
-
-
-@pytest.mark.parametrize(
-    ("allocate", "library"),
+    ("command", "words", "message"),
     [
-        (lambda: torch.empty(1 << 55), "you tried to allocate"),
-        (lambda: numpy.ones(1 << 55), "Unable to allocate"),
-        (lambda: [0] * (1 << 55), "Python could not"),
-        (a_full_gpu, "CUDA out of memory.;"),
+        (greet, [], "NAME is missing; write transduce name NAME [OTHERS ...] [options]"),
+        (greet, ["a", "--times"], "--times has no value; write --times N"),
+        (
+            greet,
+            ["a", "--tone", "--times", "1"],
+            "--tone has no value; write --tone kind|rude, "
+            "or --tone=--times for a value that begins with a dash",
+        ),
+        (greet, ["a", "--in-capitals=1"], "--in-capitals takes no value; write --in-capitals alone"),
+        (
+            greet,
+            ["a", "--no-in-capitals=1"],
+            "--no-in-capitals takes no value; write --no-in-capitals alone",
+        ),
+        (greet, ["a", "--time", "1"], "--time is not an option of transduce name; did you mean --times?"),
+        (greet, ["a", "--in_capital"], "--in-capital is not an option of transduce name; did you mean --in-capitals?"),
+        (
+            greet,
+            ["a", "-x"],
+            "-x is not an option of transduce name; "
+            "expected one of --times, --tone, --file, --languages, --in-capitals",
+        ),
+        (
+            build,
+            ["base", "--training.seed=3"],
+            "--training.seed is not an option of transduce name; "
+            "a setting is written training.seed=value",
+        ),
+        (
+            build,
+            ["base", "--tokens-per-step", "3"],
+            "--tokens-per-step is not an option of transduce name; "
+            "a setting is written training.tokens_per_step=value",
+        ),
     ],
+)  # fmt: skip
+def test_a_mistake_is_named(command, words, message):
+    with pytest.raises(InputError) as caught:
+        parse("name", command, words)
+    assert str(caught.value) == message
+
+
+def test_options_are_not_abbreviated():
+    with pytest.raises(InputError, match="--capitals is not an option"):
+        values_of(greet, "a", "--capitals")
+    with pytest.raises(InputError, match="did you mean --times or --tone"):
+        values_of(greet, "a", "--t", "1")
+
+
+OPTIONS = sorted({a.option for c in COMMANDS.values() for a in read_arguments(c) if a.is_option})
+WORDS = st.one_of(
+    st.text(max_size=8),
+    st.text("-=_. \nax0", max_size=8),
+    st.sampled_from(
+        [*OPTIONS, "--", "-", "=", "model.N=2", "-1", "--help", "None", "list", "auto"]
+    ),
+    st.builds("{}={}".format, st.sampled_from(OPTIONS), st.text(max_size=3)),
+    st.builds("--{}".format, st.text(max_size=6)),
 )
-def test_too_little_memory_is_one_line(allocate, library, capsys):
-    assert run({"fill": lambda: allocate() and None}, ["fill"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("transduce: there is too little memory: ")
-    assert library in error
-    assert error.count("\n") == 1
 
 
-def test_no_garbage_is_looked_for_in_what_is_loaded():
-    with loading():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(DataError), loading():
-        fail("user")
-    assert gc.isenabled()
-
-
-def test_a_reader_that_goes_away_is_no_error():
-    code = "from transduce.cli.parser import run; run({'speak': lambda: print('x' * 999_999)}, ['speak'])"
-    speaker = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    speaker.stdout.close()
-    assert speaker.stderr.read() == b""
-    assert speaker.wait() in (0, 120)  # 120: Python itself could not flush either
-    speaker.stderr.close()
+@pytest.mark.parametrize("name", COMMANDS)
+@given(words=st.lists(WORDS, max_size=6))
+def test_any_words_give_arguments_or_an_error_of_one_line(name, words):
+    try:
+        call = parse(name, COMMANDS[name], words)
+    except TransduceError as error:
+        message = str(error)
+        assert message
+        assert len(message.splitlines()) == 1
+    else:
+        assert set(call.keywords) <= {a.name for a in read_arguments(COMMANDS[name])}

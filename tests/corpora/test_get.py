@@ -239,7 +239,7 @@ def test_a_wrong_command_is_one_line_and_status_2(small, tmp_path, capsys):
             ["get", "phrases", "--source", "xx", "--out", str(tmp_path)],
             "transduce: phrases has no language 'xx'; known: ",
         ),
-        (["fetch"], r"transduce: invalid choice 'fetch'"),
+        (["fetch"], r"transduce: ACTION is 'fetch'; expected one of list, get"),
     ):
         assert run(["data", *arguments]) == 2
         error = capsys.readouterr().err

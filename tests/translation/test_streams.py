@@ -46,7 +46,7 @@ def test_a_text_is_translated(translate):
 
 
 def test_it_is_said_where_sentences_are_not_found(translate, monkeypatch):
-    said = "every line is translated as one sentence; to have sentences found, pip install 'transduce[text]'"
+    said = "each line is translated as one sentence; to split lines into sentences, pip install 'transduce[text]'"
     assert said not in translate("in 98 weeks")[2]
     monkeypatch.setitem(sys.modules, "sentencex", None)
     assert said in translate("in 98 weeks")[2]
@@ -261,10 +261,10 @@ def test_a_line_that_was_cut_is_named(translate):
     ("arguments", "message"),
     [
         (["--nbest", "3", "text"], "search.n_best is 3, but a beam of 1"),
-        (["--input", "x", "text"], "give one or the other"),
+        (["--input", "x", "text"], "give either the text or these options"),
         (
             ["in", "98", "weeks"],
-            'the text is 3 words to the shell; put it in quotes: "in 98 weeks"',
+            'the text is 3 separate words; put it in quotes: "in 98 weeks"',
         ),
         (["--column", "0"], "columns count from 1"),
         (["--model", "/nowhere", "text"], "/nowhere"),

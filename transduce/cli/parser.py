@@ -1,201 +1,186 @@
-"""Functions as one program: its overview, its parser and its completion; a user's mistake is one line and status 2."""
+"""Turn the words of a command line into a call of the command's function.
+
+`argparse` reads the options. Each mistake becomes an `InputError` with a message of one line.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import difflib
+import argparse
 import functools
-import gc
-import inspect
-import io
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
-from typing import Any, TypeAlias
+from typing import Any, NoReturn
 
-import tyro
+from transduce.cli.arguments import Argument, Command, read_arguments, suggest
+from transduce.cli.help import usage
+from transduce.errors import InputError
 
-from transduce.config import Recipe
-from transduce.errors import InputError, TransduceError, lacks_memory
-
-Commands: TypeAlias = Mapping[str, Callable[..., None]]
-# What the parser says of a value that should be a number, or nothing: the option, its type, the value.
-_NOT_A_NUMBER = re.compile(r"Error parsing (\S+): .*?\b(int|float)\b.*'(.*)'", re.IGNORECASE)
-_SETTING = re.compile(rf"({'|'.join(section.name for section in fields(Recipe))})(\.\w.*)?=")
-SHELLS = ("bash", "zsh", "fish")  # those that the parser's completion knows by itself
+# The parameter that takes settings of the recipe, such as model.N=2.
+SETTINGS = "overrides"
 
 
-def run(commands: Commands, arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status. An error that a user caused is one line on stderr and status 2."""
-    try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(_overview(commands))
-        elif arguments[0] == "--version":
-            from importlib import metadata
+class OptionParser(argparse.ArgumentParser):
+    """An `ArgumentParser` that raises its errors: it neither prints a usage text nor exits."""
 
-            print(f"transduce {metadata.version('transduce')}")
+    def __init__(self, options: Sequence[Argument]) -> None:
+        super().__init__(
+            add_help=False,
+            allow_abbrev=False,
+            exit_on_error=False,
+            argument_default=argparse.SUPPRESS,  # the function has the defaults
+        )
+        for option in options:
+            self._add(option)
+
+    def _add(self, option: Argument) -> None:
+        # --batch_tokens is accepted as another spelling of --batch-tokens.
+        names = dict.fromkeys((option.option, f"--{option.name}"))
+        if option.kind is bool:
+            self.add_argument(*names, dest=option.name, action="store_true")
+            negative_names = [name.replace("--", "--no-", 1) for name in names]
+            self.add_argument(*negative_names, dest=option.name, action="store_false")
+        elif option.help.several:
+            self.add_argument(
+                *names, dest=option.name, action="extend", nargs="+", type=option.convert
+            )
         else:
-            _check_first(commands, arguments)
-            _parse(commands, arguments)()
-    except TransduceError as error:
-        # What is wrong with the command that torchrun gave to all processes of a machine, the first of them says.
-        if error.met_by_rank is not None or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"transduce: {error}", file=sys.stderr)
-        return 2
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    except BrokenPipeError:
-        # The reader of our output went away: nothing to say, nobody to say it to.
-        sys.stderr.close()
-        return 0
-    except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
-            raise
-        reason = (
-            str(error).partition("\n")[0].rpartition("Allocator: ")[2]
-            or "Python could not allocate any more"
-        )
-        print(
-            f"transduce: there is too little memory: {reason}; take a smaller model or batch",
-            file=sys.stderr,
-        )
-        return 2
-    except OSError as error:  # a folder in place of a file, no permission, a full disk
-        print(
-            f"transduce: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr
-        )
-        return 2
-    except KeyboardInterrupt:
-        print("transduce: interrupted", file=sys.stderr)
-        return 130
-    return 0
+            action = "append" if option.is_list else "store"
+            self.add_argument(*names, dest=option.name, action=action, type=option.convert)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error where `argparse` would print its usage text and exit."""
+        raise InputError(message)
 
 
-@contextlib.contextmanager
-def loading() -> Iterator[None]:
-    """For what a command imports and loads at its start: it stays, so looking for garbage in it is time lost."""
-    gc.disable()
+def parse(name: str, command: Command, words: Sequence[str]) -> Callable[[], None]:
+    """Return the command with the arguments that the words give to it."""
+    arguments = read_arguments(command)
+    options = [argument for argument in arguments if argument.is_option]
+    positionals = [argument for argument in arguments if not argument.is_option]
+    takes_settings = any(argument.name == SETTINGS for argument in positionals)
+
+    # After a bare --, a word is never an option.
+    end = words.index("--") if "--" in words else len(words)
+    literal_words = words[end + 1 :]
+
+    # Read the options. All other words are left.
+    values, other_words = _parse_options(options, words[:end])
+    for word in other_words:
+        if _looks_like_an_option(word):
+            raise InputError(_describe_unknown_option(name, word, options, takes_settings))
+
+    # Settings may be written anywhere; the function takes them after the recipe.
+    positional_words = [*other_words, *literal_words]
+    if takes_settings:
+        positional_words.sort(key=_is_setting)
+    values |= _assign(positionals, positional_words, usage(name, arguments))
+
+    for option in options:
+        if option.is_required and option.name not in values:
+            raise InputError(f"{option.label} is missing; write {usage(name, arguments)}")
+    return functools.partial(command, **values)
+
+
+def _parse_options(
+    options: Sequence[Argument], words: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the values of the options that are given, and the words that belong to no option."""
     try:
-        yield
-    finally:
-        gc.enable()
+        namespace, other_words = OptionParser(options).parse_known_args(words)
+    except argparse.ArgumentError as error:
+        # `Argument.convert` raises an error of our own for a wrong value, so what is left is
+        # a value that is missing, or the value of an option that takes none.
+        option_name = (error.argument_name or "").partition("/")[0]
+        raise InputError(_describe_wrong_use(option_name, options, words)) from None
+    values = vars(namespace)
+    for option in options:
+        if option.is_list and option.name in values:
+            values[option.name] = tuple(values[option.name])
+    return values, other_words
 
 
-def _overview(commands: Commands) -> str:
-    lines = ["usage: transduce COMMAND ...", "", "commands:"]
-    for name, command in commands.items():
-        lines.append(f"  {name:<10} {(command.__doc__ or '').partition(chr(10))[0]}")
-    lines += [
-        "",
-        "transduce COMMAND --help shows a command's options and an example.",
-        "transduce --version prints the version.",
-        "transduce --tyro-print-completion bash (or zsh, fish) prints a shell completion script.",
-    ]
-    return "\n".join(lines)
+def _assign(
+    positionals: Sequence[Argument], words: Sequence[str], usage_line: str
+) -> dict[str, Any]:
+    """Return the values of the positional arguments: one word each, or all words for a list."""
+    values: dict[str, Any] = {}
+    words = list(words)
+    for argument in positionals:
+        if argument.is_list:
+            values[argument.name] = tuple(argument.convert(word) for word in words)
+            words = []
+        elif words:
+            values[argument.name] = argument.convert(words.pop(0))
+        elif argument.is_required:
+            raise InputError(f"{argument.label} is missing; write {usage_line}")
+    if words:
+        raise InputError(f"unexpected argument {words[0]!r}; write {usage_line}")
+    return values
 
 
-def _check_first(commands: Commands, arguments: Sequence[str]) -> None:
-    """Refuse what the parser has no good words for: a command that does not exist, a shell it does not know."""
-    first, *others = arguments
-    if first == "--tyro-print-completion":
-        if (shell := "".join(others)) not in SHELLS:
-            raise InputError(
-                f"there is no completion script for {shell!r}; expected one of {', '.join(SHELLS)}"
-            )
-    elif first not in commands and first != "--tyro-write-completion":
-        raise InputError(f"{first!r} is not a command; {_hint(first, list(commands))}")
+def _looks_like_an_option(word: str) -> bool:
+    """Return whether `argparse` takes a word that it does not know for an option.
 
-
-def _parse(commands: Commands, arguments: Sequence[str]) -> Callable[[], None]:
-    """The command with its arguments bound. Parsing is apart from running so that its errors become one line."""
-
-    def deferred(command: Callable[..., None]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def bind(*args: Any, **kwargs: Any) -> Callable[[], None]:
-            return functools.partial(command, *args, **kwargs)
-
-        return bind
-
-    if (
-        arguments[0] in commands
-        and "overrides" in inspect.signature(commands[arguments[0]]).parameters
-    ):
-        arguments = [
-            each
-            for _, each in sorted(zip(["", *arguments], arguments, strict=False), key=_is_setting)
-        ]
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            binding = {name: deferred(command) for name, command in commands.items()}
-            bound: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
-                binding, prog="transduce", args=list(arguments)
-            )
-            return bound
-    except SystemExit as stop:
-        if stop.code == 2:
-            text = complaint.getvalue()
-            line = (
-                _unknown_option(commands, arguments)
-                if "Unrecognized" in text and arguments[0] in commands
-                else ""
-            )
-            raise TransduceError(line or _one_line(text)) from None
-        raise
-
-
-def _is_setting(pair: tuple[str, str]) -> bool:
-    """Whether an argument is a setting, and not the value of the option before it: every option has one there.
-
-    Settings may stand anywhere; the parser wants them together, at the end.
+    A negative number, a single dash and a text with spaces are not options.
     """
-    before, argument = pair
-    return bool(_SETTING.match(argument)) and not re.fullmatch("--[^=]+", before)
+    is_number = re.fullmatch(r"-\d+|-\d*\.\d+", word)
+    return word.startswith("-") and word != "-" and " " not in word and not is_number
 
 
-def _unknown_option(commands: Commands, arguments: Sequence[str]) -> str:
-    """Names the option that the command does not have, and those that it has."""
-    command, *others = arguments
-    parameters = inspect.signature(commands[command]).parameters
-    known = [
-        item.name.replace("_", "-")
-        for item in parameters.values()
-        if item.kind is item.KEYWORD_ONLY
-    ]
-    sections = asdict(Recipe()).items() if "overrides" in parameters else ()
-    settings = {
-        name.replace("_", "-"): f"{section}.{name}" for section, names in sections for name in names
-    }
-    for option in (
-        other[2:].partition("=")[0].replace("_", "-") for other in others if other.startswith("--")
-    ):
-        if option.removeprefix("no-") not in known:
-            setting = settings.get(option, option if "." in option else None)
-            hint = (
-                f"a setting is written {setting}=value" if setting else _hint(option, known, "--")
-            )
-            return f"--{option} is not an option of transduce {command}; {hint}"
+def _is_setting(word: str) -> bool:
+    """Return whether a word is a setting of the recipe, such as model.N=2."""
+    from transduce.config import Recipe
+
+    sections = "|".join(section.name for section in fields(Recipe))
+    return re.match(rf"({sections})(\.\w.*)?=", word) is not None
+
+
+def _describe_unknown_option(
+    command: str, word: str, options: Sequence[Argument], takes_settings: bool
+) -> str:
+    """Return the error message for an option that the command does not have."""
+    option_name = word.partition("=")[0].replace("_", "-")
+    shown_name = option_name if option_name.isprintable() else repr(option_name)
+    message = f"{shown_name} is not an option of transduce {command}"
+    setting = _find_setting(option_name.lstrip("-")) if takes_settings else ""
+    if setting:
+        return f"{message}; a setting is written {setting}=value"
+    known_names = [option.option for option in options]
+    if not known_names:
+        return f"{message}; it has no options"
+    return f"{message}; {suggest(option_name, known_names)}"
+
+
+def _find_setting(option_name: str) -> str:
+    """Return the setting that was written as an option (--training.seed or --seed), or ""."""
+    from transduce.config import Recipe
+
+    if "." in option_name:
+        return option_name
+    for section, settings in asdict(Recipe()).items():
+        for setting in settings:
+            if setting.replace("_", "-") == option_name:
+                return f"{section}.{setting}"
     return ""
 
 
-def _hint(word: str, known: Sequence[str], dashes: str = "") -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return (
-        f"did you mean {dashes}{close[0]}?"
-        if close
-        else "expected one of " + ", ".join(dashes + k for k in known)
-    )
+def _describe_wrong_use(option_name: str, options: Sequence[Argument], words: Sequence[str]) -> str:
+    """Return the error message for an option without its value, or for a flag with a value."""
+    option = next((option for option in options if option.option == option_name), None)
+    if option is None or option.kind is bool:
+        return f"{option_name} takes no value; write {option_name} alone"
+    message = f"{option_name} has no value; write {option_name} {option.placeholder}"
+
+    # The next word may be meant as the value, and not as an option.
+    next_word = _word_after(option_name, words)
+    if next_word and next_word.isprintable():
+        message += f", or {option_name}={next_word} for a value that begins with a dash"
+    return message
 
 
-def _one_line(box: str) -> str:
-    """The first and the last section of the parser's message, which it draws in a box under a title."""
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    text = "\n".join("" if not line.strip("─-╰╯") else line for line in lines)
-    sections = [" ".join(section.split()) for section in text.split("\n\n")]
-    sections = [section for section in sections if section]
-    if number := _NOT_A_NUMBER.match(sections[0]):
-        name, kind, found = number.groups()
-        return f"{name} is {found!r}; expected a {'whole ' if kind.lower() == 'int' else ''}number"
-    return "; ".join(sections[:1] + sections[1:][-1:])
+def _word_after(word: str, words: Sequence[str]) -> str:
+    """Return the word that follows another one, or "" if there is none."""
+    if word not in words[:-1]:
+        return ""
+    return words[words.index(word) + 1]
