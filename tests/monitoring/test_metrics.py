@@ -165,5 +165,5 @@ def test_what_is_not_a_run_is_refused(tmp_path, make, message):
 def test_a_run_without_a_record_is_refused(told):
     told.folder.mkdir()
     told.metrics.touch()
-    with pytest.raises(CheckpointError, match="holds no record yet"):
+    with pytest.raises(CheckpointError, match="has no record yet"):
         read_metrics(told.folder)

@@ -180,7 +180,7 @@ def test_a_full_disk_does_not_end_the_training_and_is_said_once(told, capsys, mo
             told.step(progress, 10)
             told.step(progress, 20)
         told.step(progress, 30)
-    assert capsys.readouterr().err.count("No space left on device; training goes on") == 1
+    assert capsys.readouterr().err.count("No space left on device; training continues") == 1
     assert [record["step"] for record in read_metrics(told.folder).of("step")] == [30]
 
 
@@ -226,7 +226,7 @@ def test_a_report_that_cannot_be_written_does_not_end_the_training(told, capsys)
     told.folder.mkdir()
     (told.folder / "report.html").mkdir()
     told.go(finish=True)
-    assert "no report could be written" in capsys.readouterr().err
+    assert "the report could not be written" in capsys.readouterr().err
 
 
 def test_a_report_costs_little(told):

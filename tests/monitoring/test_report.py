@@ -160,7 +160,7 @@ def test_a_run_with_little_to_tell_has_a_page(told, loss):
 
 
 def test_only_a_run_has_a_report(tmp_path):
-    with pytest.raises(CheckpointError, match="expected a run"):
+    with pytest.raises(CheckpointError, match="expected the folder of a run"):
         write_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

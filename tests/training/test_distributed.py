@@ -15,7 +15,7 @@ from tests.training.ranks import FORKS
 from tests.training.test_step import ALONE, RECIPE, batch, steps
 from transduce.errors import DataError
 from transduce.training.distributed import World, distribute, world
-from transduce.training.memory import fitting_micro_batches, too_few
+from transduce.training.memory import choose_micro_batches, out_of_memory_note
 from transduce.training.step import Learner
 
 pytestmark = pytest.mark.ranks
@@ -83,9 +83,9 @@ def reductions(how, parts, world):
 def micro_batches_where_one_rank_is_short(world, folder):
     """Two, if it were not for rank 1."""
     if world.rank == 1:
-        too_few(folder, world, 2).touch()
+        out_of_memory_note(folder, world, 2).touch()
     run = folder / "elsewhere" if world.rank == 0 else folder
-    return fitting_micro_batches(
+    return choose_micro_batches(
         replace(RECIPE, training=replace(RECIPE.training, micro_batches=2)), world, run
     )
 

@@ -184,9 +184,9 @@ def test_a_run_with_hooks_goes_on_exactly_where_it_was(train, tmp_path, hooks, m
     train("whole", **hooks)
     with monkeypatch.context() as stopped:
         stopped.setattr(Trainer, "_step", signalled(5, Trainer._step))
-        assert train("run", **hooks).standing.stopped_by == "SIGTERM"
+        assert train("run", **hooks).state.stopped_by == "SIGTERM"
     with pytest.raises(
-        ConfigError, match=r"was begun with \w+ \w+, not the recipe's; hand in the same again"
+        ConfigError, match=r"was started with \w+ \w+, not the recipe's; pass the same again"
     ):
         train("run")
     train("run", **hooks)
@@ -242,7 +242,7 @@ def test_callbacks_get_every_record_and_may_end_the_run(train, tmp_path):
     ]
     assert seen == written
     assert (run.step, load_newest(tmp_path / "run/checkpoints").step) == (5, 5)
-    assert "a callback: saved" in written[-1]["message"]
+    assert "a callback: the run is saved" in written[-1]["message"]
     train()
     train("whole")
     assert_same_steps(tmp_path / "run", tmp_path / "whole")
@@ -253,7 +253,10 @@ def test_a_callback_that_raises_is_named_and_nothing_is_lost(train, tmp_path):
         if record["step"] == 5:
             raise ConnectionError("no such host")
 
-    message = "callback .*log_to_nowhere raised ConnectionError: no such host; step 5 is saved, and the run can go on"
+    message = (
+        "callback .*log_to_nowhere raised ConnectionError: no such host; "
+        "step 5 is saved, and the run can be resumed"
+    )
     with pytest.raises(HookError, match=message):
         train(callbacks=[log_to_nowhere])
     assert load_newest(tmp_path / "run/checkpoints").step == 5
@@ -419,13 +422,13 @@ def raises(*_):
         (
             {"model": Transformer(ModelConfig(vocab_size=77))},
             ConfigError,
-            "has config.vocab_size 77, but .* makes it 500",
+            "has config.vocab_size 77, but .* needs 500",
         ),
         ({"model": raises}, HookError, "model raises raised KeyError: 'typo'"),
         (
             {"model": WrongLogits},
             ConfigError,
-            r"WrongLogits gave logits of shape \(\d+, \d+, 498\); expected .* 500\)",
+            r"WrongLogits returned logits of shape \(\d+, \d+, 498\); expected .* 500\)",
         ),
         ({"model": "base"}, ConfigError, "model is 'base'; expected a function"),
         (
@@ -442,18 +445,18 @@ def raises(*_):
         (
             {"schedule": lambda step: -1.0},
             ConfigError,
-            "schedule .* gave -1.0 for step 1; expected a learning rate",
+            "schedule .* returned -1.0 for step 1; expected a learning rate",
         ),
-        ({"schedule": lambda step: "fast"}, ConfigError, "schedule .* gave 'fast' for step 1"),
+        ({"schedule": lambda step: "fast"}, ConfigError, "schedule .* returned 'fast' for step 1"),
         (
             {"loss": lambda logits, labels: logits},
             ConfigError,
-            "loss .* gave Tensor .*; expected one number",
+            "loss .* returned Tensor .*; expected one number",
         ),
         (
             {"loss": lambda logits, labels: 3.0},
             ConfigError,
-            "loss .* gave float 3.0; expected one number",
+            "loss .* returned float 3.0; expected one number",
         ),
         ({"loss": raises}, HookError, "loss raises raised KeyError: 'typo'"),
         ({"callbacks": ["print"]}, ConfigError, "callbacks is 'print'; expected a function"),
@@ -494,7 +497,7 @@ def test_fine_tuning_a_bundle_with_more_weights_says_which_are_new(
 ):
     train(model=GatedTransformer, start_from=trained.path, more=["training.steps=1"])
     assert (
-        "but for 2 weights that it has not, such as decoder.0.self_attention.gate"
+        "except for 2 weights that it does not have, such as decoder.0.self_attention.gate"
         in capsys.readouterr().err
     )
 

@@ -12,7 +12,7 @@ from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.recipe import load_recipe
 from transduce.storage.checkpoint import load_newest
-from transduce.training.run_folder import finished
+from transduce.training.run_folder import read_finished
 
 SETTINGS = [*SMALL, "training.save_every=3"]
 
@@ -42,7 +42,7 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
     killed = runs = 0
     while killed < kills:
         run, before, starts = tmp_path / f"run-{runs}", 0, 0
-        while not finished(run):
+        while not read_finished(run):
             starts += 1
             (process,) = start([*command, str(run)], tmp_path / "log")
             # Ends, however busy the machine gets.

@@ -9,14 +9,14 @@ import torch
 from transduce.kernels.tiles import tiled
 from transduce.model import Tokens
 from transduce.training import prefetch
-from transduce.training.prefetch import Prefetcher, in_one_piece
+from transduce.training.prefetch import Prefetcher, send_together
 
 
 def test_a_batch_sent_in_one_piece_is_the_same_batch():
     source = Tokens.packed([[[5, 6, 0], [7, 0]]], pad=9, width=8)
     target = Tokens.packed([[[4, 0], [3, 2, 1, 0]]], pad=9, width=16)
     sent = []
-    arrived = in_one_piece(
+    arrived = send_together(
         tiled(source, target), lambda numbers: sent.append(numbers) or numbers.clone()
     )
     assert len(sent) == 1
@@ -57,10 +57,10 @@ def test_waiting_for_data_counts_where_the_gpu_stands_still(busy, monkeypatch):
         def elapsed_time(self, later):
             return 0.0  # there was always a step to do
 
-    monkeypatch.setattr(Prefetcher, "_input", lambda self, step: time.sleep(0.02) or step)
+    monkeypatch.setattr(Prefetcher, "_prepare", lambda self, step: time.sleep(0.02) or step)
     inputs, waited = on_a_gpu(monkeypatch, Busy if busy else Clock), 0.0
     for step in inputs:
-        waited += inputs.waited
+        waited += inputs.idle_seconds
         if step == 12:
             break
     inputs.close()
@@ -78,7 +78,7 @@ def test_no_more_than_a_few_steps_are_launched_and_not_done(monkeypatch):
         def synchronize(self):
             done.append(self.step)
 
-    monkeypatch.setattr(Prefetcher, "_input", lambda self, step: step)
+    monkeypatch.setattr(Prefetcher, "_prepare", lambda self, step: step)
     inputs = on_a_gpu(monkeypatch, Event)
     for step in inputs:
         assert len(launched) - len(done) <= prefetch.AHEAD

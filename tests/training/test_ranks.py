@@ -127,12 +127,10 @@ def poison(numbers, rank):
         now = at
         return take(self, micro_batches, target_tokens, at)
 
-    def tell(self, judge, saver):
+    def tell(self, selector, saver):
         weights = collect(self.learner, self.optimizers)["model"].values()
-        print(
-            "weights", self.standing.step, sum(weight.double().sum().item() for weight in weights)
-        )
-        save(self, judge, saver)
+        print("weights", self.state.step, sum(weight.double().sum().item() for weight in weights))
+        save(self, selector, saver)
 
     step.smoothed_loss, Trainer._step, Trainer._save = poisoned, counted, tell
 
@@ -194,7 +192,7 @@ def signal_in_validation(work, by, rank):
 def hide(rank):
     """Rank 1 is on a machine that does not see the run's folder."""
     if rank == 1:
-        trainer.load_newest = run_folder.finished = lambda _: None
+        trainer.load_newest = run_folder.read_finished = lambda _: None
 
 
 def assert_close_run(run, other):
@@ -232,12 +230,12 @@ def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, shar
     first, second = runs.train(
         tmp_path / "2", 2, sharding, change=partial(signal_at, 5, 1, signal.SIGTERM)
     )
-    assert "a signal to another rank: saved" in first
+    assert "a signal to another rank: the run is saved" in first
     assert second == ""
     assert load_newest(tmp_path / "2/checkpoints").step == 5
     for size in sizes:
         shutil.copytree(tmp_path / "2", tmp_path / f"{size}")
-        assert "goes on after step 5" in runs.train(tmp_path / f"{size}", size, sharding)[0]
+        assert "resumed: after step 5" in runs.train(tmp_path / f"{size}", size, sharding)[0]
         assert_close_run(tmp_path / f"{size}", runs.undisturbed(1))
     runs.train(tmp_path / "2", 2, sharding)
     assert_same_run(tmp_path / "2", runs.undisturbed(2, sharding))
@@ -265,7 +263,7 @@ def test_a_signal_during_validation_ends_it_on_all_ranks_and_it_is_done_later(ru
         told = runs.train(
             tmp_path / "run", 2, "ddp", many, change=partial(signal_in_validation, work, by)
         )
-        assert "saved; the same command goes on from here" in told[0]
+        assert "saved; run the same command again to resume" in told[0]
         for text in told:
             assert text.count("begins:") == text.count(f"begins: {amount} {work}") == 1
         assert "went on" not in told[by]
@@ -282,7 +280,7 @@ def test_when_one_rank_runs_out_of_memory_all_halve_their_micro_batches(runs, tm
     first, second = runs.train(tmp_path / "run", 2, change=partial(run_out, passes))
     for parts in (4, 8):
         assert (
-            f"out of memory: each step now takes {parts} micro-batches, with the same gradient"
+            f"out-of-memory: each step now uses {parts} micro-batches, with the same gradient"
             in first
         )
     assert second == ""
@@ -298,9 +296,9 @@ def test_a_rank_that_runs_out_of_memory_where_others_wait_for_it_leaves_a_note(
 ):
     log = tmp_path / "log"
     assert finish(start(runs.command(tmp_path / "run", sharding), log, 2, change), 30) == [2, 2]
-    assert "rank 0 has lost another one" in said(log, 2)[0]
+    assert "rank 0 lost the connection to another rank" in said(log, 2)[0]
     assert (
-        "rank 1 ran out of memory with 2 micro-batches a step; started again, as torchrun"
+        "rank 1 ran out of memory with 2 micro-batches per step; restart the run (torchrun"
         in said(log, 2)[1]
     )
     first, _ = runs.train(tmp_path / "run", 2, sharding, change=tell_micro_batches)
@@ -317,7 +315,7 @@ def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):
     assert (
         said(log, 2)[1]
         .strip()
-        .endswith("other ranks another; expected a folder that all machines share")
+        .endswith("but other ranks find another step; all machines must share this folder")
     )
 
 
@@ -339,7 +337,10 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
     log = tmp_path / "log"
     kill = partial(signal_at, 7, 1, signal.SIGKILL)
     assert finish(start(runs.command(tmp_path / "run"), log, 2, kill), 30) == [2, -signal.SIGKILL]
-    line = "rank 0 has lost another one, which ended first; look for what that one said"
+    line = (
+        "rank 0 lost the connection to another rank, which ended first; look for the error message "
+        "of that rank"
+    )
     assert said(log, 2)[0].endswith(f"transduce: {line}\n")
     assert "gloo" not in said(log, 2)[0]
     assert read_metrics(tmp_path / "run").last["message"] == line

@@ -13,7 +13,7 @@ from tests.model.conftest import SMALL, SOURCES, TARGETS, build
 from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.model import Tokens, Transformer
 from transduce.training.distributed import World
-from transduce.training.memory import recompute
+from transduce.training.memory import recompute_activations
 from transduce.training.optimizer import build_optimizers
 from transduce.training.schedule import learning_rate
 from transduce.training.step import Learner, StepResult, dropout_seed, seed_dropout, train_step
@@ -107,7 +107,7 @@ def test_layers_computed_twice_have_the_same_gradients(bf16):
         torch.manual_seed(0)
         learner = Learner(Transformer(replace(RECIPE.model, p_drop=0.3)), 0.1, bf16=bf16)
         if twice:
-            recompute(learner.model)
+            recompute_activations(learner.model)
         torch.manual_seed(1)
         learner(*batch([0, 1, 2, 3]))[0].backward()
         found.append({name: weight.grad for name, weight in learner.named_parameters()})
@@ -117,7 +117,7 @@ def test_layers_computed_twice_have_the_same_gradients(bf16):
 def test_gradients_are_shared_after_the_last_micro_batch_alone(monkeypatch):
     shared = []
     monkeypatch.setattr(
-        "transduce.training.step.gradients_shared",
+        "transduce.training.step.gradient_sync",
         lambda _, now: shared.append(now) or contextlib.nullcontext(),
     )
     steps([batch([0]), batch([1]), batch([2])], count=1)

@@ -264,7 +264,8 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
 def test_a_store_made_with_other_settings_stays_as_it_is(made, tmp_path):
     before = made[2].fingerprint
     with pytest.raises(
-        DataError, match=r"made with other settings or text \(data.tokenizer\) and stays as it is"
+        DataError,
+        match=r"made with other settings or text \(data.tokenizer\) and is left unchanged",
     ):
         train_from_recipe(
             str(made[0]),

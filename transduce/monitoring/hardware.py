@@ -1,4 +1,4 @@
-"""The machine under a run: what it is, and how fast it could be."""
+"""The hardware of a run: its description for the records, and its peak speed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-# Dense products per second as the makers state them, in TFLOP/s: (bf16, or fp16 where there is no bf16; float32).
-# The words are looked for in the device's name; the first row whose words are all there counts.
+# Peak speed of dense products as the makers state it, in TFLOP/s: (bf16, or fp16 where there is no
+# bf16; float32). The first row whose words all occur in the name of the device applies.
 PEAK_TFLOPS: dict[str, tuple[float, float]] = {
     "B200": (2250, 75),
     "GB200": (2250, 75),
@@ -40,7 +40,7 @@ PEAK_TFLOPS: dict[str, tuple[float, float]] = {
 
 
 def peak_flops(device_name: str, precision: Literal["bf16", "float32"] = "bf16") -> float | None:
-    """FLOP/s that a GPU of this name could do at best, or None where it is not known (as for every CPU)."""
+    """Return the peak FLOP/s of a GPU by its name; None if unknown, as for every CPU."""
     words = set(re.split(r"[^A-Z0-9]+", device_name.upper()))
     for name, (bf16, float32) in PEAK_TFLOPS.items():
         if set(name.split()) <= words:
@@ -49,20 +49,22 @@ def peak_flops(device_name: str, precision: Literal["bf16", "float32"] = "bf16")
 
 
 def hardware() -> dict[str, Any]:
-    """CPU, memory, GPUs and versions, for the records of a run."""
+    """Return CPU, memory, GPUs and versions, for the records of a run."""
     import torch
 
-    found: dict[str, Any] = {"cpu": _cpu_name(), "cores": _cores(), "memory_gib": _memory_gib()}
+    description: dict[str, Any] = {
+        "cpu": _cpu_name(),
+        "cores": _cores(),
+        "memory_gib": _memory_gib(),
+    }
     if torch.cuda.is_available():
-        gpus = [
-            torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())
-        ]
-        found |= {
-            "gpu": gpus[0].name,
-            "gpus": len(gpus),
-            "gpu_memory_gib": round(gpus[0].total_memory / 2**30, 1),
+        gpu = torch.cuda.get_device_properties(0)
+        description |= {
+            "gpu": gpu.name,
+            "gpus": torch.cuda.device_count(),
+            "gpu_memory_gib": round(gpu.total_memory / 2**30, 1),
         }
-    return found | {
+    return description | {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -74,12 +76,14 @@ def _cpu_name() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return named.group(1).strip() if named else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    if match:
+        return match.group(1).strip()
+    return platform.processor() or platform.machine()
 
 
 def _cores() -> int:
-    """Those this process may use, where the system says so."""
+    """Return the number of cores that this process may use, as far as the system tells."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -87,6 +91,7 @@ def _cores() -> int:
 
 def _memory_gib() -> float | None:
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+    return round(size / 2**30, 1)

@@ -1,11 +1,11 @@
-"""metrics.jsonl: what a run did, one JSON object a line, only ever appended to; and how to read it back.
+"""metrics.jsonl: the records of a run, one JSON object per line, appended to and read back.
 
-Every line has `kind`, `step` and `time` (seconds since 1970).
+Every record has `kind`, `step` and `time` (seconds since 1970). The kinds are:
 
-start, resume   an attempt begins after this step: lines of later steps written before it are superseded
-step            means and sums since the step line before
-validation      scores and samples
-event           `event` names what happened, `message` says it
+start, resume   an attempt begins after this step; it replaces earlier records of later steps
+step            means and sums since the previous step record
+validation      scores and sample translations
+event           `event` is the kind of the event, `message` describes it
 finish          the run is complete
 """
 
@@ -28,45 +28,45 @@ Point = tuple[int, float]
 
 
 class MetricsFile:
-    """The end of the file, open for more lines. Each is on its way to the disk when `write` returns."""
+    """The metrics file, open for appending. Records are not buffered in the process."""
 
     def __init__(self, run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._file = (run / FILE_NAME).open("a+b", buffering=0)
+        # Remove an incomplete last line, which a crash has left.
         self._file.seek(0)
-        # A line that a crash cut short was never a record.
         self._file.truncate(self._file.read().rfind(b"\n") + 1)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one line, whole or not at all."""
+        """Append one record, completely or not at all."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        before = self._file.seek(0, 2)
+        end = self._file.seek(0, 2)
         try:
             if self._file.write(line) < len(line):
                 raise OSError(f"{self._file.name}: no space left for a line")
         except OSError:
-            self._file.truncate(before)
+            self._file.truncate(end)
             raise
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         self._file.close()
 
 
 @dataclass(frozen=True)
 class History:
-    """What holds of a run: nothing superseded, in order of steps."""
+    """The valid records of a run in the order of steps, without those that were replaced."""
 
     records: list[Record]
-    last: Record  # the line written last
-    seconds: float  # at work, in all attempts together, what was superseded included
+    last: Record  # the record that was written last
+    seconds: float  # the training time of all attempts, including replaced steps
 
     def of(self, kind: str) -> list[Record]:
-        """The records of a kind."""
+        """Return the records of a kind."""
         return [record for record in self.records if record["kind"] == kind]
 
     def curve(self, kind: str, name: str) -> list[Point]:
-        """(step, value) of every record of a kind that has the value."""
+        """Return (step, value) for every record of a kind that has this value."""
         return [
             (record["step"], record[name])
             for record in self.of(kind)
@@ -74,77 +74,84 @@ class History:
         ]
 
     def losses(self) -> dict[str, list[Point]]:
-        """Negative log-likelihoods a target token: that of training without the smoothing, as that of validation."""
-        curves = {
-            "training": self.curve("step", "perplexity"),
-            "validation": self.curve("validation", "perplexity"),
-        }
+        """Return the negative log-likelihoods per target token, in training and validation.
+
+        Both are without label smoothing, so that they can be compared.
+        """
         return {
-            name: [(step, math.log(value)) for step, value in points]
-            for name, points in curves.items()
+            "training": _logarithms(self.curve("step", "perplexity")),
+            "validation": _logarithms(self.curve("validation", "perplexity")),
         }
 
     @property
     def attempt(self) -> Record:
-        """How the newest attempt began: recipe, hardware, steps to do."""
-        begun = [record for record in self.records if record["kind"] in ATTEMPTS]
-        return max(begun, key=lambda record: float(record["time"]), default={})
+        """The first record of the newest attempt: recipe, hardware, total steps."""
+        attempts = [record for record in self.records if record["kind"] in ATTEMPTS]
+        return max(attempts, key=lambda record: float(record["time"]), default={})
 
     @property
     def step(self) -> int:
-        """The last step that is known to be done."""
+        """The last step that was recorded."""
         return max(int(record["step"]) for record in self.records)
 
     @property
     def status(self) -> Literal["running", "finished", "stopped"]:
-        """As far as the file knows: a killed run looks like one that runs, but for its lock and last line's time."""
+        """The status according to the file, in which a killed run still looks running."""
         if self.of("finish"):
             return "finished"
         return "stopped" if self.last.get("event") == "stop" else "running"
 
     @property
     def no_translations(self) -> str:
-        """Where there are none: why."""
-        return (
-            "nothing translated: validation by the loss alone"
-            if self.of("validation")
-            else "no validation yet"
-        )
+        """The reason to show where there are no translations."""
+        if self.of("validation"):
+            return "nothing translated: validation computes the loss only"
+        return "no validation yet"
 
     @property
     def flops(self) -> float:
-        """Spent on all steps; those whose line was superseded cost what the others did on average."""
-        steps = self.of("step")
-        counted = sum(record["steps"] for record in steps)
-        return sum(record["flops"] for record in steps) * self.step / counted if counted else 0.0
+        """The FLOPs of all steps; steps whose record was replaced count as the average step."""
+        records = self.of("step")
+        recorded_steps = sum(record["steps"] for record in records)
+        if not recorded_steps:
+            return 0.0
+        return sum(record["flops"] for record in records) * self.step / recorded_steps
 
 
 def read_metrics(run: Path) -> History:
-    """The history of a run, finished or not."""
+    """Read the history of a run, finished or not."""
     path = run / FILE_NAME
     if not path.is_file():
-        found = "is not a folder" if not run.is_dir() else f"has no {FILE_NAME}"
+        problem = f"has no {FILE_NAME}" if run.is_dir() else "is not a folder"
         raise CheckpointError(
-            f"{run} {found}; expected a run, the folder that transduce train writes"
+            f"{run} {problem}; expected the folder of a run, which transduce train writes"
         )
-    kept: dict[tuple[Any, ...], Record] = {}
-    seconds, begun, last = 0.0, math.inf, None
-    for record in _lines(path):
+
+    valid: dict[tuple[Any, ...], Record] = {}
+    last: Record | None = None
+    seconds = 0.0
+    attempt_start = math.inf
+    for record in _read_records(path):
+        # A new attempt replaces the records of later steps.
         if record["kind"] in ATTEMPTS:
-            seconds += max((last or record)["time"] - begun, 0.0)
-            begun = record["time"]
-            kept = {key: old for key, old in kept.items() if not _supersedes(record, old)}
-        kept[_identity(record)] = last = record
+            previous_end = (last or record)["time"]
+            seconds += max(previous_end - attempt_start, 0.0)
+            attempt_start = record["time"]
+            valid = {key: old for key, old in valid.items() if not _replaces(record, old)}
+        valid[_identity(record)] = record
+        last = record
     if last is None:
         raise CheckpointError(
-            f"{path} holds no record yet; expected one as soon as training has begun"
+            f"{path} has no record yet; expected one as soon as training has started"
         )
-    seconds += max(last["time"] - begun, 0.0)
-    return History(sorted(kept.values(), key=lambda record: int(record["step"])), last, seconds)
+
+    seconds += max(last["time"] - attempt_start, 0.0)
+    records = sorted(valid.values(), key=lambda record: int(record["step"]))
+    return History(records, last, seconds)
 
 
 def new_record(kind: str, step: int, values: Mapping[str, Any]) -> Record:
-    """A line to be, at this moment. JSON has no NaN and no infinity: they become null."""
+    """Return a record with the current time. NaN and infinity, which JSON lacks, become None."""
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
@@ -152,27 +159,31 @@ def new_record(kind: str, step: int, values: Mapping[str, Any]) -> Record:
     return {"kind": kind, "step": step, "time": round(time.time(), 3), **finite}
 
 
-def _lines(path: Path) -> Iterator[Record]:
-    """The records of the file; a line being written, or damaged, is passed over."""
+def _read_records(path: Path) -> Iterator[Record]:
+    """Yield the records of the file, skipping lines that are incomplete or damaged."""
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(record, dict) and "kind" in record and {"step", "time"} <= record.keys():
+            if isinstance(record, dict) and {"kind", "step", "time"} <= record.keys():
                 yield record
 
 
-def _supersedes(attempt: Record, old: Record) -> bool:
+def _replaces(attempt: Record, old: Record) -> bool:
     return bool(
         attempt["kind"] == "start" or old["step"] > attempt["step"] or old["kind"] == "finish"
     )
 
 
 def _identity(record: Record) -> tuple[Any, ...]:
-    """One record a kind and step, except events: several things may happen at a step."""
+    """Return the key of a record: one per kind and step, but several events are allowed."""
     return record["kind"], record["step"], record.get("event"), record.get("message")
+
+
+def _logarithms(points: list[Point]) -> list[Point]:
+    return [(step, math.log(value)) for step, value in points]
 
 
 def _is_number(value: Any) -> bool:

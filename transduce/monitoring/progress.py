@@ -1,4 +1,4 @@
-"""What a person watches of a run: every report becomes one record, shown, written and plotted by its outlets."""
+"""Progress of a run: every report becomes a record for the terminal, a file and TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from transduce.recipe import to_toml
 Sample = tuple[str, str, str]  # source, reference, hypothesis
 
 
-class Outlet(Protocol):
-    """Somewhere a record goes."""
+class Sink(Protocol):
+    """A destination of records."""
 
     def write(self, record: Record) -> None: ...
     def close(self) -> None: ...
 
 
 class Progress:
-    """Reports of one attempt at a run, which begins after `start_step`. Only rank 0 has a real one.
+    """The reports of one attempt at a run, which begins after `start_step`.
 
-    flops_per_token   of training on one source and one target token (`count_flops(config).training`)
-    peak_flops        per second, of all devices together; None where it is not known
-    tell              hands a record to the callbacks, and says whether one of them wants the run to end
+    Only rank 0 reports; the other ranks have a silent one.
+
+    flops_per_token   of training on one source and one target token (`count_flops(...).training`)
+    peak_flops        per second, of all devices together; None if unknown
+    run_callbacks     passes a record to the callbacks; returns whether one asks to end the run
     """
 
     def __init__(
@@ -44,39 +46,43 @@ class Progress:
         flops_per_token: float,
         peak_flops: float | None,
         tensorboard: bool,
-        tell: Callable[[Record], bool] | None = None,
+        run_callbacks: Callable[[Record], bool] | None = None,
     ) -> None:
         self._run = run
         self._recipe = recipe
         self._total_steps = total_steps
-        self._start_step = self._last_step = start_step
+        self._start_step = start_step
+        self._last_step = start_step
         self._flops_per_token = flops_per_token
         self._peak_flops = peak_flops
         self._tensorboard = tensorboard
-        self._tell_callbacks = tell
-        self.end_wanted = False  # by a callback
-        self._speaks = True
+        self._run_callbacks = run_callbacks
+        self.stop_requested = False  # by a callback
+        self._silent = False
         self._display: Display | None = None
-        self._outlets: list[Outlet] = []
-        self._failed: list[Outlet] = []
-        self._anchor: tuple[float, int] | None = None  # time and step of the first report
+        self._sinks: list[Sink] = []
+        self._failed: list[Sink] = []
+        self._first_report: tuple[float, int] | None = None  # its time and step
         self._stopped = False
 
     @classmethod
     def silent(cls) -> Progress:
-        """One that shows and writes nothing, for the other ranks."""
-        silent = cls(Path(), Recipe(), 0, 0, 0.0, None, False)
-        silent._speaks = False
-        return silent
+        """Return a progress that shows and writes nothing, for the other ranks."""
+        progress = cls(Path(), Recipe(), 0, 0, 0.0, None, False)
+        progress._silent = True
+        return progress
 
     def __enter__(self) -> Progress:
-        if not self._speaks:
+        if self._silent:
             return self
         metrics = MetricsFile(self._run)
-        board = _open_board(self._run, self._start_step) if self._tensorboard else None
+        board = _open_tensorboard(self._run, self._start_step) if self._tensorboard else None
         self._display = Display(self._total_steps)
-        self._outlets = [self._display, metrics, *([board] if board else [])]
-        self._tell(
+        self._sinks = [self._display, metrics]
+        if board is not None:
+            self._sinks.append(board)
+
+        self._record(
             "resume" if self._start_step else "start",
             self._start_step,
             run=str(self._run),
@@ -94,19 +100,23 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._display is not None:  # first: what ends the program, it says itself
+        # Close the display first: the program prints the error itself.
+        if self._display is not None:
             with suppress(OSError):
                 self._display.close()
-            self._outlets.remove(self._display)
+            self._sinks.remove(self._display)
+
+        # Record the error. A bug is recorded with the name of its class.
         if kind is not None and not self._stopped:
-            mistake = isinstance(error, TransduceError)  # and not a bug, whose name matters
-            self.event(
-                self._last_step, "stop", str(error) if mistake else f"{kind.__name__}: {error}"
-            )
-        for outlet in self._outlets:
+            expected = isinstance(error, TransduceError)
+            message = str(error) if expected else f"{kind.__name__}: {error}"
+            self.event(self._last_step, "stop", message)
+
+        for sink in self._sinks:
             with suppress(OSError):
-                outlet.close()
-        self._outlets, self._display = [], None
+                sink.close()
+        self._sinks = []
+        self._display = None
 
     def step(
         self,
@@ -121,15 +131,16 @@ class Progress:
         step_seconds: float,
         data_seconds: float,
     ) -> None:
-        """The steps since the last report: means of the first four, sums of the others over all ranks.
+        """Report the steps since the last report: means of the first four, sums of the others.
 
-        `step_seconds` is all the time the steps took, `data_seconds` the part of it spent waiting for data.
+        All are over all ranks. `step_seconds` is the time of the steps, and `data_seconds` the
+        part of it spent waiting for data.
         """
         steps = step - self._last_step
+        self._last_step = step
         seconds = max(step_seconds, 1e-9)
         flops = self._flops_per_token * (source_tokens + target_tokens) / 2
-        self._last_step = step
-        self._tell(
+        self._record(
             "step",
             step,
             steps=steps,
@@ -157,74 +168,84 @@ class Progress:
         chrf: float,
         samples: Sequence[Sample],
     ) -> None:
-        """Scores on the validation set, and a few translations to look at."""
-        shown = [
-            [text.encode("utf-8", "replace").decode() for text in sample] for sample in samples
-        ]
-        self._tell(
+        """Report scores on the validation set, and sample translations."""
+        self._record(
             "validation",
             step,
             loss=loss,
             perplexity=perplexity,
             bleu=bleu,
             chrf=chrf,
-            samples=shown,
+            samples=[_encodable(sample) for sample in samples],
         )
 
     def event(self, step: int, kind: str, message: str) -> None:
-        """Something happened: started, resumed, advice, skipped, out-of-memory, diagnosis, stop.
+        """Report an event: started, resumed, advice, skipped, out-of-memory, diagnosis, stop.
 
-        A kind that ends in -ing (compiling, validating) lasts, and is shown with its time, until the next report.
+        A kind that ends in -ing (compiling, validating) lasts until the next report, and is shown
+        with its duration.
         """
         self._stopped = kind == "stop"
-        self._tell("event", step, event=kind, message=message)
+        self._record("event", step, event=kind, message=message)
 
     def finish(self, step: int, message: str) -> None:
-        """The run is complete: the last record, and the report."""
-        self._tell("finish", step, message=message)
-        if not self._speaks:
+        """Report that the run is complete, and write report.html."""
+        self._record("finish", step, message=message)
+        if self._silent:
             return
         try:
             self._say(f"report: {write_report(self._run)}")
-        except (OSError, TransduceError) as error:  # a run is not lost for want of a page about it
-            self._say(f"no report could be written: {error}")
+        except (OSError, TransduceError) as error:  # the run itself is complete
+            self._say(f"the report could not be written: {error}")
 
-    def _seconds_left(self, step: int, first_pace: float) -> float:
-        """By the clock since the first report, so that validation counts and compilation does not."""
+    def _seconds_left(self, step: int, first_seconds_per_step: float) -> float:
+        """Return the remaining time, estimated from the time since the first report.
+
+        That includes validation, but not the compilation before the first report.
+        """
         now = time.monotonic()
-        if self._anchor is None:
-            self._anchor = (now, step)
-        since, first = self._anchor
-        pace = (now - since) / (step - first) if step > first else first_pace
-        return round(pace * (self._total_steps - step), 1)
+        if self._first_report is None:
+            self._first_report = (now, step)
+        first_time, first_step = self._first_report
+        seconds_per_step = first_seconds_per_step
+        if step > first_step:
+            seconds_per_step = (now - first_time) / (step - first_step)
+        return round(seconds_per_step * (self._total_steps - step), 1)
 
     def _say(self, message: str) -> None:
         if self._display is not None:
             with suppress(OSError):
                 self._display.say(message)
 
-    def _tell(self, kind: str, step: int, **values: Any) -> None:
+    def _record(self, kind: str, step: int, **values: Any) -> None:
         record = new_record(kind, step, values)
-        for outlet in self._outlets:
+
+        # A full disk or a closed terminal must not end the training.
+        for sink in self._sinks:
             try:
-                outlet.write(record)
-            except OSError as error:  # a full disk or a closed terminal must not end the training
-                if outlet not in self._failed:
-                    self._failed.append(outlet)
-                    self._say(f"{error}; training goes on, with gaps in its records")
-        if self._speaks and self._tell_callbacks is not None:
-            tell, self._tell_callbacks = (
-                self._tell_callbacks,
-                None,
-            )  # one that raises is not called again
-            self.end_wanted |= tell(record)
-            self._tell_callbacks = tell
+                sink.write(record)
+            except OSError as error:
+                if sink not in self._failed:
+                    self._failed.append(sink)
+                    self._say(f"{error}; training continues, but some records are missing")
+
+        # A callback that raises is not called again, not even with the record of its error.
+        if self._run_callbacks is not None and not self._silent:
+            run_callbacks = self._run_callbacks
+            self._run_callbacks = None
+            self.stop_requested |= run_callbacks(record)
+            self._run_callbacks = run_callbacks
 
 
-def _open_board(run: Path, start_step: int) -> Outlet | None:
-    """TensorBoard's files beside the run, where it is installed."""
+def _encodable(sample: Sample) -> list[str]:
+    """Return the texts with a question mark for what UTF-8 cannot encode."""
+    return [text.encode("utf-8", "replace").decode() for text in sample]
+
+
+def _open_tensorboard(run: Path, start_step: int) -> Sink | None:
+    """Return a sink for TensorBoard, or None if it is not installed."""
     try:
-        from transduce.monitoring.tensorboard import Board
+        from transduce.monitoring.tensorboard import TensorBoardSink
     except ImportError:
         return None
-    return Board(run, start_step)
+    return TensorBoardSink(run, start_step)

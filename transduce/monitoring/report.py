@@ -1,9 +1,12 @@
-"""A run on one page: report.html holds curves, samples, cost, events, recipe and machine, and needs nothing else."""
+"""report.html: a run on one page without external resources.
+
+The page shows curves, cost, samples, events, hardware and the recipe.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -24,10 +27,12 @@ SUPERSCRIPTS = str.maketrans(
 
 
 def write_report(run: Path) -> Path:
-    """Write report.html into the run, which may still be going on; its path."""
+    """Write report.html into the folder of a run, finished or not; return its path."""
     history = read_metrics(run)
     page = _page(run.resolve().name, history)
     path = run / FILE_NAME
+
+    # Replace the old report at once, so that no reader sees half a page.
     unfinished = path.with_suffix(".html.partial")
     unfinished.write_text(page, encoding="utf-8", errors="replace")
     os.replace(unfinished, path)
@@ -35,26 +40,26 @@ def write_report(run: Path) -> Path:
 
 
 def _page(name: str, history: History) -> str:
-    style = files("transduce.training").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("transduce.monitoring").joinpath("report.css").read_text(encoding="utf-8")
     attempt = history.attempt
+    hardware = attempt.get("hardware", {})
+    recipe = escape(attempt.get("recipe", ""))
     sections = {
         "Curves": f'<div class="charts">{"".join(_charts(history))}</div>',
         "Cost": _cost(history),
         "Samples of the last validation": _samples(history),
         "Events": _events(history),
-        "Hardware": _table(
-            (),
-            [(key.replace("_", " "), value) for key, value in attempt.get("hardware", {}).items()],
-        ),
-        "Recipe": f"<details><summary>all settings</summary><pre>{escape(attempt.get('recipe', ''))}</pre></details>",
+        "Hardware": _table((), [(key.replace("_", " "), hardware[key]) for key in hardware]),
+        "Recipe": f"<details><summary>all settings</summary><pre>{recipe}</pre></details>",
     }
     body = "".join(
         f"<section><h2>{escape(title)}</h2>{text}</section>" for title, text in sections.items()
     )
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(name)} · transduce</title><style>{style}</style></head>"
         f"<body><header><h1>{escape(name)}</h1><p>{escape(_status(history))}</p></header>"
         f"{_tiles(history)}{body}</body></html>\n"
@@ -69,99 +74,99 @@ def _status(history: History) -> str:
 
 
 def _tiles(history: History) -> str:
-    """The numbers one looks for first."""
-    steps, validations = history.of("step"), history.of("validation")
-    tokens, seconds = (
-        sum(record[name] or 0 for record in steps) for name in ("target_tokens", "step_seconds")
-    )
-    tiles = []
-    if best := max(
-        (record for record in validations if record["bleu"] is not None),
-        key=lambda r: r["bleu"],
-        default=None,
-    ):
-        tiles += [("best BLEU", f"{best['bleu']:.1f}", f"at step {best['step']:,}")]
+    """Return the most important numbers, large."""
+    steps = history.of("step")
+    validations = history.of("validation")
+    tiles: list[tuple[str, str, str]] = []  # name, value, note
+
+    # Scores.
+    scored = [record for record in validations if record["bleu"] is not None]
+    if scored:
+        best = max(scored, key=lambda record: float(record["bleu"]))
+        tiles.append(("best BLEU", f"{best['bleu']:.1f}", f"at step {best['step']:,}"))
     if validations and validations[-1]["perplexity"] is not None:
-        tiles += [
-            ("perplexity", f"{validations[-1]['perplexity']:.3g}", "per token, last validation")
-        ]
-    tiles += [("time", clock(history.seconds), "all attempts together")]
+        perplexity = f"{validations[-1]['perplexity']:.3g}"
+        tiles.append(("perplexity", perplexity, "per token, last validation"))
+
+    # Time, speed and cost.
+    tiles.append(("time", clock(history.seconds), "all attempts together"))
+    seconds = sum(record["step_seconds"] or 0 for record in steps)
     if seconds:
+        tokens = sum(record["target_tokens"] or 0 for record in steps)
         shares = [record["peak_share"] for record in steps if record["peak_share"] is not None]
         of_peak = f", {sum(shares) / len(shares):.0%} of peak" if shares else ""
-        tiles += [("speed", compact(tokens / seconds), f"target tokens/s{of_peak}")]
-    tiles += [("cost", _flops(history.flops), "FLOPs")]
-    return '<dl class="tiles">{}</dl>'.format(
-        "".join(
-            f"<div><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>"
-            for name, value, note in tiles
-        )
-    )
+        tiles.append(("speed", compact(tokens / seconds), f"target tokens/s{of_peak}"))
+    tiles.append(("cost", _flops(history.flops), "FLOPs"))
+
+    items = [
+        f"<div><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>" for name, value, note in tiles
+    ]
+    return f'<dl class="tiles">{"".join(items)}</dl>'
 
 
-def _charts(history: History) -> Iterable[str]:
+def _charts(history: History) -> Iterator[str]:
     scores = {
         "BLEU": history.curve("validation", "bleu"),
         "chrF": history.curve("validation", "chrf"),
     }
+    rate = history.curve("step", "learning_rate")
+    norm = history.curve("step", "gradient_norm")
+    speed = history.curve("step", "target_tokens_per_second")
     waiting = [(step, 100 * share) for step, share in history.curve("step", "data_share")]
-    yield chart("Loss per target token, without smoothing", history.losses())
+    yield chart("Loss per target token, without label smoothing", history.losses())
     yield chart("Validation scores", scores, from_zero=True)
-    yield chart("Learning rate", {"rate": history.curve("step", "learning_rate")}, from_zero=True)
-    yield chart("Gradient norm", {"norm": history.curve("step", "gradient_norm")}, logarithmic=True)
-    yield chart(
-        "Target tokens",
-        {"a second": history.curve("step", "target_tokens_per_second")},
-        from_zero=True,
-    )
+    yield chart("Learning rate", {"rate": rate}, from_zero=True)
+    yield chart("Gradient norm", {"norm": norm}, logarithmic=True)
+    yield chart("Target tokens", {"per second": speed}, from_zero=True)
     yield chart("Waiting for data", {"% of the time": waiting}, from_zero=True)
 
 
 def _cost(history: History) -> str:
     scores = [record["bleu"] for record in history.of("validation") if record["bleu"] is not None]
-    rows: list[tuple[Any, ...]] = [
-        ("this run", f"{max(scores):.1f}" if scores else "", _flops(history.flops))
-    ]
+    best_bleu = f"{max(scores):.1f}" if scores else ""
+    rows = [("this run", best_bleu, _flops(history.flops))]
     rows += [(name, f"{bleu:.1f}", _flops(flops)) for name, bleu, flops in TABLE_2]
     note = (
-        "FLOPs of this run count the products of its steps, forward and backward. Table 2 of the paper multiplies "
-        "hours by what the GPUs sustain, and its BLEU is of newstest2014 English-German; this run's is its best."
+        "The FLOPs of this run are those of the matrix products in its steps, forward and "
+        "backward; its BLEU is the best on its validation set. Table 2 of the paper multiplies "
+        "training hours by the sustained speed of the GPUs; its BLEU is on newstest2014 "
+        "English-German."
     )
     return _table(("model", "BLEU", "training cost, FLOPs"), rows) + f'<p class="note">{note}</p>'
 
 
 def _samples(history: History) -> str:
     validations = history.of("validation")
-    samples = [
-        zip(SAMPLE_PARTS, sample, strict=False)
-        for sample in (validations[-1]["samples"] if validations else [])
+    samples = validations[-1]["samples"] if validations else []
+    if not samples:
+        return f'<p class="none">{history.no_translations}</p>'
+    return "".join(_sample(sample) for sample in samples)
+
+
+def _sample(texts: Sequence[str]) -> str:
+    rows = [
+        f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>'
+        for name, text in zip(SAMPLE_PARTS, texts, strict=False)
     ]
-    return "".join(
-        '<dl class="sample">'
-        + "".join(f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>' for name, text in sample)
-        + "</dl>"
-        for sample in samples
-    ) or f'<p class="none">{history.no_translations}</p>'  # fmt: skip
+    return f'<dl class="sample">{"".join(rows)}</dl>'
 
 
 def _events(history: History) -> str:
-    """What was out of the ordinary: neither a checkpoint saved nor the beginning of something that lasts."""
-    events = [
-        record for record in history.records if record["kind"] in ("event", "resume", "finish")
-    ]
-    named = [(record, str(record.get("event", record["kind"]))) for record in events]
-    rows = [
-        (f"{record['step']:,}", name, _message(record))
-        for record, name in named
-        if name != "saved" and not name.endswith("ing")
-    ]
+    """Return a table of unusual events: no saved checkpoints, no begin of something that lasts."""
+    rows: list[tuple[str, str, str]] = []
+    for record in history.records:
+        if record["kind"] in ("event", "resume", "finish"):
+            name = str(record.get("event", record["kind"]))
+            if name != "saved" and not name.endswith("ing"):
+                rows.append((f"{record['step']:,}", name, _message(record)))
+    if not rows:
+        return '<p class="none">none</p>'
+
+    table = _table(("step", "event", ""), rows[-SHOWN_EVENTS:])
     hidden = len(rows) - SHOWN_EVENTS
-    note = f'<p class="note">and {hidden:,} before these</p>' if hidden > 0 else ""
-    return (
-        _table(("step", "event", ""), rows[-SHOWN_EVENTS:]) + note
-        if rows
-        else '<p class="none">none</p>'
-    )
+    if hidden > 0:
+        table += f'<p class="note">and {hidden:,} earlier events</p>'
+    return table
 
 
 def _message(record: Record) -> str:
@@ -169,22 +174,20 @@ def _message(record: Record) -> str:
 
 
 def _flops(number: float) -> str:
-    """3.3e18 as people write it, 3.3 x 10^18."""
+    """Format 3.3e18 as 3.3 x 10^18, with a multiplication sign and a superscript."""
     if number <= 0:
         return "0"
     digits, power = f"{number:.1e}".split("e")
-    return f"{digits} \N{MULTIPLICATION SIGN} 10{str(int(power)).translate(SUPERSCRIPTS)}".replace(
-        " ", "\N{NO-BREAK SPACE}"
-    )
+    exponent = str(int(power)).translate(SUPERSCRIPTS)
+    return f"{digits}\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}10{exponent}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    top = (
-        f"<thead><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr></thead>"
-        if head
-        else ""
-    )
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{escape(str(value))}</td>' for value in row)}</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table>{top}<tbody>{lines}</tbody></table></div>'
+    header = f"<thead>{_row('th', head)}</thead>" if head else ""
+    body = "".join(_row("td", row) for row in rows)
+    return f'<div class="scroll"><table>{header}<tbody>{body}</tbody></table></div>'
+
+
+def _row(tag: str, values: Iterable[Any]) -> str:
+    cells = [f"<{tag}>{escape(str(value))}</{tag}>" for value in values]
+    return f"<tr>{''.join(cells)}</tr>"

@@ -1,4 +1,4 @@
-"""`transduce watch`: the curves of a run in the terminal, redrawn while it goes on."""
+"""`transduce watch`: the curves of a run in the terminal, updated while it trains."""
 
 from __future__ import annotations
 
@@ -11,80 +11,96 @@ from rich.live import Live
 from rich.text import Text
 
 from transduce.monitoring.metrics import FILE_NAME, History, Point, read_metrics
-from transduce.monitoring.terminal import clock, compact, fitting, printable, step_figures
-from transduce.storage.run_lock import is_held
+from transduce.monitoring.terminal import clock, compact, fit_to_width, printable, step_figures
+from transduce.storage.lock import is_run_locked
 
-PAUSE = 1.0  # seconds between two looks at the file
+PAUSE = 1.0  # seconds between two reads of the file
 MARGIN = 8  # columns for the numbers beside a plot
 STYLES = ("cyan", "yellow")
 Curve = tuple[str, Sequence[Point]]  # its name and its points
-# The bit of each of a braille character's 4 x 2 dots, from the top.
+Cells = dict[tuple[int, int], int]  # (row, column) of a braille character -> the bits of its dots
+# The bits of the 4 x 2 dots of a braille character, from the top.
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def watch(run: Path, *, once: bool = False) -> None:
-    """Draw the run until it ends or the user has seen enough (Ctrl-C); one frame where there is no terminal."""
+    """Show a run until it ends or the user presses Ctrl-C; without a terminal, print it once."""
     console = Console(highlight=False)
     history = read_metrics(run)
     if once or not console.is_terminal or console.is_dumb_terminal:
         console.print(frame(run, history, console), soft_wrap=False)
         return
-    seen = 0
+
+    size_read = 0
     with Live(frame(run, history, console), console=console, auto_refresh=False) as live:
         try:
             while history.status == "running":
                 time.sleep(PAUSE)
-                # A long history is not read for nothing.
-                if seen != (size := (run / FILE_NAME).stat().st_size):
-                    seen, history = size, read_metrics(run)
+                # A long history is read again only if the file has changed.
+                size = (run / FILE_NAME).stat().st_size
+                if size != size_read:
+                    size_read = size
+                    history = read_metrics(run)
                 live.update(frame(run, history, console), refresh=True)
         except KeyboardInterrupt:
-            pass  # how one leaves
+            pass  # the user has seen enough
 
 
 def frame(run: Path, history: History, console: Console) -> RenderableType:
-    """One look at the run, as high as the terminal at most: where it is, loss, BLEU, what happened last."""
+    """Return the status, loss, BLEU and last events of a run, to fit the terminal."""
+    # The size of each of the two plots.
     height = max(min((console.height - 16) // 2, 14), 4)
-    size = (max(min(console.width, 120) - MARGIN - 2, 8), height)
+    width = max(min(console.width, 120) - MARGIN - 2, 8)
+    size = (width, height)
     ascii_only = console.options.ascii_only
-    parts: list[RenderableType] = [*_headline(run, history, console.width), ""]
-    parts += plot(
-        "loss without smoothing", [*history.losses().items()], size, history.step, ascii_only
-    )
-    if bleu := history.curve("validation", "bleu"):
-        parts += ["", *plot("BLEU", [("validation", bleu)], size, history.step, ascii_only)]
+    last_step = history.step
+
+    parts: list[RenderableType] = [Text(line) for line in _headline(run, history, console.width)]
+    parts.append(Text())
+    losses = [*history.losses().items()]
+    parts += plot("loss without label smoothing", losses, size, last_step, ascii_only)
+
+    parts.append(Text())
+    bleu = history.curve("validation", "bleu")
+    if bleu:
+        parts += plot("BLEU", [("validation", bleu)], size, last_step, ascii_only)
     else:
-        parts += ["", history.no_translations]
-    events = history.of("event")[-3:]
-    lines = [
-        f"step {event['step']:,}  {event['event']}: {printable(event['message'])}"
-        for event in events
-    ]
-    parts += ["", *(Text(line, overflow="ellipsis", no_wrap=True) for line in lines)]
-    return Group(*(Text(part) if isinstance(part, str) else part for part in parts))
+        parts.append(Text(history.no_translations))
+
+    parts.append(Text())
+    for event in history.of("event")[-3:]:
+        line = f"step {event['step']:,}  {event['event']}: {printable(event['message'])}"
+        parts.append(Text(line, overflow="ellipsis", no_wrap=True))
+    return Group(*parts)
 
 
 def _headline(run: Path, history: History, width: int) -> list[str]:
-    total = history.attempt.get("total_steps", 0)
-    state: str = history.status
     age = time.time() - history.last["time"]
-    if state == "running" and (held := is_held(run)) is not True:
-        state = (
-            "killed"
-            if held is False
-            else f"no sign of life for {clock(age)}"
-            if age > 60
-            else state
-        )
-    done = f" ({history.step / total:.0%})" if total else ""
-    lines = [
-        f"{run.resolve().name}: {state}, step {history.step:,} of {total:,}{done}, {clock(history.seconds)} so far"
-    ]
-    if not (steps := history.of("step")):
-        return [*lines, "no step reported yet"]
-    if state == "running":
-        lines[0] += f", {clock(steps[-1]['seconds_left'] - age)} left"
-    return [*lines, fitting(step_figures(steps[-1]), width)]
+    status = _status(run, history, age)
+    step = history.step
+    total = history.attempt.get("total_steps", 0)
+    share = f" ({step / total:.0%})" if total else ""
+    headline = f"{run.resolve().name}: {status}, step {step:,} of {total:,}{share}"
+    headline += f", {clock(history.seconds)} so far"
+
+    steps = history.of("step")
+    if not steps:
+        return [headline, "no step reported yet"]
+    if status == "running":
+        headline += f", {clock(steps[-1]['seconds_left'] - age)} left"
+    return [headline, fit_to_width(step_figures(steps[-1]), width)]
+
+
+def _status(run: Path, history: History, age: float) -> str:
+    """Return the status of a run; its lock shows whether a running one was killed."""
+    if history.status != "running":
+        return history.status
+    locked = is_run_locked(run)
+    if locked is False:
+        return "killed"
+    if locked is None and age > 60:
+        return f"no sign of life for {clock(age)}"
+    return "running"
 
 
 def plot(
@@ -94,67 +110,73 @@ def plot(
     last_step: int,
     ascii_only: bool = False,
 ) -> list[Text]:
-    """Lines of text: the title with each curve's last value, the plot with its limits, the steps below."""
-    heading = Text(title, style="bold")
+    """Return a plot as lines of text: title and last values, the curves, the steps."""
     drawn = [
         (name, points, style)
         for (name, points), style in zip(curves, STYLES, strict=False)
         if points
     ]
+    heading = Text(title, style="bold")
     if not drawn:
-        return [heading.append(": nothing to draw yet", style="not bold")]
+        return [heading.append(": no data yet", style="not bold")]
     for name, points, style in drawn:
         heading.append(f"  {name} {compact(points[-1][1])}", style=f"not bold {style}")
+
+    # Draw each curve on its own layer.
     values = [value for _, points, _ in drawn for _, value in points]
-    limits = (min(values), max(values))
-    layers = [(_dots(points, size, last_step, limits), style) for _, points, style in drawn]
+    low = min(values)
+    high = max(values)
+    layers = [(_cells(points, size, last_step, (low, high)), style) for _, points, style in drawn]
+
+    # Combine the layers row by row; the limits are written beside the first and the last row.
     width, height = size
-    lines = []
+    labels = {0: compact(high), height - 1: compact(low)}
+    lines = [heading]
     for row in range(height):
-        label = {0: compact(limits[1]), height - 1: compact(limits[0])}.get(row, "")
-        line = Text(f"{label:>{MARGIN}} ")
+        line = Text(f"{labels.get(row, ''):>{MARGIN}} ")
         for column in range(width):
-            here = [
-                (cells[row, column], style) for cells, style in layers if (row, column) in cells
-            ]
-            line.append(
-                _character([bits for bits, _ in here], ascii_only),
-                style=here[-1][1] if here else "",
-            )
+            bits = 0
+            top_style = ""
+            for cells, style in layers:
+                if (row, column) in cells:
+                    bits |= cells[row, column]
+                    top_style = style
+            line.append(_character(bits, ascii_only), style=top_style)
         lines.append(line)
-    return [
-        heading,
-        *lines,
-        Text(f"{'':>{MARGIN}} 0{f'step {last_step:,}':>{width - 1}}", style="dim"),
-    ]
+
+    last_label = f"step {last_step:,}"
+    lines.append(Text(f"{'':>{MARGIN}} 0{last_label:>{width - 1}}", style="dim"))
+    return lines
 
 
-def _dots(
+def _cells(
     points: Sequence[Point], size: tuple[int, int], last_step: int, limits: tuple[float, float]
-) -> dict[tuple[int, int], int]:
-    """The braille dots on the line through the points: (row, column) of a character -> its bits."""
-    width, height = 2 * size[0] - 1, 4 * size[1] - 1
+) -> Cells:
+    """Return the braille dots of a line through the points."""
+    # The position of each point in dots, from the upper left corner.
+    width = 2 * size[0] - 1
+    height = 4 * size[1] - 1
     low, high = limits
-    places = [
-        (
-            round(step / max(last_step, 1) * width),
-            round((high - value) / (high - low or 1.0) * height),
-        )
-        for step, value in points
-    ]
-    cells: dict[tuple[int, int], int] = {}
+    places = []
+    for step, value in points:
+        x = round(step / max(last_step, 1) * width)
+        y = round((high - value) / (high - low or 1.0) * height)
+        places.append((x, y))
+
+    # Connect each point with the one before.
+    cells: Cells = {}
     for (x0, y0), (x1, y1) in zip(places[:1] + places, places, strict=False):
         moves = max(abs(x1 - x0), abs(y1 - y0), 1)
         for move in range(moves + 1):
-            x, y = round(x0 + (x1 - x0) * move / moves), round(y0 + (y1 - y0) * move / moves)
+            x = round(x0 + (x1 - x0) * move / moves)
+            y = round(y0 + (y1 - y0) * move / moves)
             cell = (y // 4, x // 2)
             cells[cell] = cells.get(cell, 0) | DOTS[y % 4][x % 2]
     return cells
 
 
-def _character(layers: Sequence[int], ascii_only: bool) -> str:
-    """What the dots of all curves in one place look like."""
-    bits = 0
-    for layer in layers:
-        bits |= layer
-    return " " if not bits else "*" if ascii_only else chr(0x2800 + bits)
+def _character(bits: int, ascii_only: bool) -> str:
+    """Return the character with these dots; a star in a terminal without Unicode."""
+    if not bits:
+        return " "
+    return "*" if ascii_only else chr(0x2800 + bits)

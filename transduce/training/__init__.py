@@ -1,1 +1,1 @@
-"""Learning (§5): loss, schedule, optimizer, the step and the loop."""
+"""Training (§5): the loss, the schedule, the optimizer, a step and the training loop."""

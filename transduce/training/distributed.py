@@ -1,4 +1,7 @@
-"""Ranks and devices, on PyTorch's own engine: DDP and FSDP2, applied from outside. One process is `size == 1`."""
+"""Ranks and devices, with PyTorch's DDP and FSDP2 applied to the learner from outside.
+
+A single process is a world of size 1.
+"""
 
 from __future__ import annotations
 
@@ -26,58 +29,59 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all."""
+    """This process among all processes of a training."""
 
     rank: int
     size: int
     device: torch.device
 
     @property
-    def speaks(self) -> bool:
-        """Only rank 0 speaks."""
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the only one that prints and writes files."""
         return self.rank == 0
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum of a tensor over all ranks."""
+        """Return the sum of a tensor over all ranks."""
         if self.size > 1:
             dist.all_reduce(value)
         return value
 
-    def most(self, number: int) -> int:
-        """The largest of the numbers that ranks have."""
-        return _most(number) if self.size > 1 else number
+    def max(self, number: int) -> int:
+        """Return the largest of the numbers that the ranks pass."""
+        return _max_over_ranks(number) if self.size > 1 else number
 
     def agrees(self, number: int) -> bool:
-        """Whether every rank has this number."""
-        return self.most(number) == -self.most(-number)
+        """Return whether all ranks pass the same number."""
+        return self.max(number) == -self.max(-number)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
-        return self.most(flag) > 0
+        """Return whether the flag is true on any rank."""
+        return self.max(flag) > 0
 
     def share(self, items: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
-        """Work done on a list, a part of it by each rank; every rank has all results, in order."""
-        mine = work(items[self.rank :: self.size])
+        """Split the work on a list between ranks; return all results, in order, on every rank."""
+        own_results = work(items[self.rank :: self.size])
         if self.size == 1:
-            return mine
-        parts: list[Any] = [None] * self.size
-        dist.all_gather_object(parts, mine)
-        return [parts[index % self.size][index // self.size] for index in range(len(items))]
+            return own_results
+        by_rank: list[Any] = [None] * self.size
+        dist.all_gather_object(by_rank, own_results)
+        return [by_rank[index % self.size][index // self.size] for index in range(len(items))]
 
     @contextmanager
-    def naming_the_lost(self) -> Iterator[None]:
-        """An error of the way between ranks becomes one line: another rank is gone."""
+    def naming_lost_ranks(self) -> Iterator[None]:
+        """Turn a communication error into a one-line `RankError`: another rank has ended."""
         try:
             yield
         except RuntimeError as error:
             if self.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise
             raise RankError(
-                f"rank {self.rank} has lost another one, which ended first; look for what that one said"
+                f"rank {self.rank} lost the connection to another rank, which ended first; "
+                "look for the error message of that rank"
             ) from error
 
     def wait(self) -> None:
-        """Until every rank is here, however long the first one takes: a corpus may be hours of work."""
+        """Wait until every rank calls this; preparing a corpus on rank 0 may take hours."""
         if self.size > 1:
             dist.barrier(dist.new_group(backend="gloo", timeout=timedelta(days=7)))
 
@@ -85,25 +89,34 @@ class World:
 @contextmanager
 def world(device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, if it did, and leave them at the end."""
+    # Choose the device of this process.
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    here = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
+    own_device = torch.device(kind)
     if kind == "cuda":
-        torch.cuda.set_device(here)
+        own_device = torch.device(kind, local_rank)
+        torch.cuda.set_device(own_device)
+
+    # Join the process group.
+    rank = 0
     if size > 1:
         store, rank, _ = next(rendezvous("env://"))
         if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) == size:
-            # torchrun keeps its store over restarts, and with it the addresses of the dead. One agent counts for all.
+            # torchrun keeps its store across restarts, with the addresses of dead processes in it.
+            # On a single machine its restart count, the same for all ranks, separates attempts.
             store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    this = World(dist.get_rank() if size > 1 else 0, size, here)
+        rank = dist.get_rank()
+
+    # Errors carry the rank that met them: only that rank prints them.
+    current = World(rank, size, own_device)
     try:
-        with this.naming_the_lost():
-            yield this
+        with current.naming_lost_ranks():
+            yield current
     except TransduceError as error:
-        error.met_by_rank = this.rank
+        error.met_by_rank = current.rank
         raise
     finally:
         if size > 1:
@@ -111,25 +124,24 @@ def world(device: str | None = None) -> Iterator[World]:
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model's encoder and decoder, as far as it has them."""
-    return [layer for stack in ("encoder", "decoder") for layer in getattr(model, stack, ())]
+    """Return the encoder and decoder layers of a model, as far as it has any."""
+    return [*getattr(model, "encoder", ()), *getattr(model, "decoder", ())]
 
 
 def distribute(
     root: nn.Module, model: nn.Module, how: Sharding, world: World, *, bf16: bool = False
 ) -> nn.Module:
-    """The root module, whose forward computes the loss, spread over the ranks of the world."""
+    """Return the root module, whose forward computes the loss, wrapped for the ranks."""
     if world.size == 1:
         return root
     if how == "ddp":
         devices = [world.device.index] if world.device.type == "cuda" else None
         return DistributedDataParallel(root, devices)
-    # Shards are float32 masters; what is gathered for computation may be bf16, what is reduced is float32 again.
-    precision = (
-        MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
-        if bf16
-        else MixedPrecisionPolicy()
-    )
+
+    # Shards are float32 masters. FSDP gathers them in bf16, and reduces gradients in float32.
+    precision = MixedPrecisionPolicy()
+    if bf16:
+        precision = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
     for layer in layers_of(model):
         fully_shard(layer, mp_policy=precision)
     fully_shard(root, mp_policy=precision)
@@ -137,24 +149,29 @@ def distribute(
 
 
 class OutOfMemory(torch.OutOfMemoryError):
-    """A rank has no memory for its part of a step. All ranks raise it, and none has exchanged or changed anything."""
+    """Some rank ran out of memory. All ranks raise this, before they exchange any gradient."""
 
 
 @contextmanager
-def gradients_shared(root: nn.Module, now: bool) -> Iterator[None]:
-    """Ranks exchange the gradients of this backward pass, or, while micro-batches accumulate, not yet.
+def gradient_sync(root: nn.Module, now: bool) -> Iterator[None]:
+    """Exchange gradients between ranks after the backward pass inside, or keep accumulating.
 
-    DDP by itself would exchange inside the pass, where a rank that runs out of memory leaves the others waiting. So
-    its ranks compute alone and exchange all at once, when they know that every one is through. (In bf16 gradients
-    leave the pass together anyway.) The order never changes, and with it the last bits of a sum: a resumed run is
-    bit-identical.
+    By default DDP exchanges gradients during the backward pass, where a rank that runs out of
+    memory leaves the others waiting. Here the ranks compute without DDP's hooks, agree that every
+    one succeeded, and then exchange all gradients in one message. (In bf16 all gradients arrive
+    together anyway.) The order of summation never changes, so a resumed run is bit-identical.
     """
+    # One process, or FSDP, which exchanges by itself.
     if not isinstance(root, DistributedDataParallel):
         if isinstance(root, FSDPModule):
             root.set_requires_gradient_sync(now)
         yield
         return
-    failed, gradients, flat = False, [], torch.empty(0)
+
+    # Compute without any exchange.
+    failed = False
+    gradients: list[Tensor] = []
+    flat = torch.empty(0)
     try:
         with root.no_sync():
             yield
@@ -163,14 +180,19 @@ def gradients_shared(root: nn.Module, now: bool) -> Iterator[None]:
             flat = nn.utils.parameters_to_vector(gradients)
     except torch.OutOfMemoryError:
         failed = True
-    if (now or failed) and _most(failed):
+
+    # Agree on success. A rank that fails before its last micro-batch is heard by the others when
+    # they reach theirs.
+    if (now or failed) and _max_over_ranks(failed):
         raise OutOfMemory
+
+    # Average the gradients.
     if now:
         dist.all_reduce(flat)
         nn.utils.vector_to_parameters(flat.div_(dist.get_world_size()), gradients)
 
 
-def _most(number: int) -> int:
-    value = torch.tensor(int(number))  # on the CPU: no device is waited for
+def _max_over_ranks(number: int) -> int:
+    value = torch.tensor(int(number))  # on the CPU, so that no GPU has to be waited for
     dist.all_reduce(value, dist.ReduceOp.MAX)
     return int(value)

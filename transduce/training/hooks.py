@@ -1,6 +1,7 @@
-"""What a run does in its own way: a model, optimizers, a schedule, a loss, callbacks. Each is a plain function.
+"""Custom parts of a run, passed from Python: a model, optimizers, a schedule, a loss, callbacks.
 
-What is not given is the recipe's. A mistake in one of them is one line that names it.
+Each is a plain function; the recipe decides whatever is not passed. A mistake in one of them
+becomes a one-line error that names it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ BuildOptimizers = Callable[[NamedParameters, TrainingConfig], Optimizer | Sequen
 Schedule = Callable[[int], float]  # step 1, 2, 3, ... -> learning rate
 # Logits (B, T, V), labels (B, T) -> the sum over target tokens.
 Loss = Callable[[Tensor, Tensor], Tensor]
-Callback = Callable[[Record], object]  # each record of metrics.jsonl; True ends the run
+Callback = Callable[[Record], object]  # gets each record of metrics.jsonl; True ends the run
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """The functions that were handed in."""
+    """The custom functions of a run; None where the recipe decides."""
 
-    model: BuildModel | nn.Module | None = None  # a module is a template: copies of it are trained
+    model: BuildModel | nn.Module | None = None  # of a module, copies are trained
     optimizers: BuildOptimizers | None = None
     schedule: Schedule | None = None
     loss: Loss | None = None
@@ -47,83 +48,87 @@ class Hooks:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            given = getattr(self, item.name)
-            for hook in given if item.name == "callbacks" else [given]:
+            value = getattr(self, item.name)
+            for hook in value if item.name == "callbacks" else [value]:
                 if hook is not None and not callable(hook):
                     raise ConfigError(f"{item.name} is {hook!r}; expected a function")
 
     @property
     def names(self) -> dict[str, str]:
-        """What was handed in, by name, for all that decides how a run goes on."""
-        given = {
-            item.name: getattr(self, item.name) for item in fields(self) if item.name != "callbacks"
-        }
-        return {name: name_of(hook) for name, hook in given.items() if hook is not None}
+        """The names of the functions that change the result of training, by role."""
+        roles = [item.name for item in fields(self) if item.name != "callbacks"]
+        hooks = {role: getattr(self, role) for role in roles}
+        return {role: name_of(hook) for role, hook in hooks.items() if hook is not None}
 
     def build_model(self, config: ModelConfig) -> nn.Module:
-        """Make the model, new each time, and check that it can be trained and searched."""
+        """Build a new model, and check that it can be trained and searched."""
         if self.model is None:
             return Transformer(config)
         if isinstance(self.model, nn.Module):
             model: Any = copy.deepcopy(self.model)
         else:
-            model = called("model", self.model, config)
+            model = call_hook("model", self.model, config)
+
         refuse_other_protocol(model)
         for name in ("vocab_size", "source_pad"):
-            found, expected = getattr(model.config, name), getattr(config, name)
+            found = getattr(model.config, name)
+            expected = getattr(config, name)
             if found != expected:
                 raise ConfigError(
-                    f"the model {type(model).__name__} has config.{name} {found:,}, but the tokenizer makes it "
-                    f"{expected:,}; build the model from the config that it is given"
+                    f"the model {type(model).__name__} has config.{name} {found:,}, but the "
+                    f"tokenizer needs {expected:,}; build the model from the config it is given"
                 )
         return model
 
     def build_optimizers(
         self, parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig
     ) -> list[Any]:
-        """Make the optimizers, and check that their state can be saved."""
+        """Build the optimizers, and check that their state can be saved."""
         if self.optimizers is None:
             return build_optimizers(parameters, training)
-        learning = [(name, weight) for name, weight in parameters if weight.requires_grad]
-        made = called("optimizers", self.optimizers, learning, training)
-        optimizers = list(made) if isinstance(made, Sequence) else [made]
+
+        trainable = [(name, weight) for name, weight in parameters if weight.requires_grad]
+        result = call_hook("optimizers", self.optimizers, trainable, training)
+        optimizers = list(result) if isinstance(result, Sequence) else [result]
         for optimizer in optimizers:
             if not isinstance(optimizer, Optimizer):
-                lacks = [
-                    name
-                    for name in ("step", "state_dict", "load_state_dict")
-                    if not hasattr(optimizer, name)
-                ]
+                needed = ("step", "state_dict", "load_state_dict")
+                missing = [name for name in needed if not hasattr(optimizer, name)]
+                detail = f", which has no {missing[0]}" if missing else ""
                 raise ConfigError(
-                    f"optimizers gave a {type(optimizer).__name__}{f', which has no {lacks[0]}' if lacks else ''}; "
-                    "expected torch.optim.Optimizer, or a list of them: its state is saved with the run"
+                    f"optimizers returned a {type(optimizer).__name__}{detail}; expected a "
+                    "torch.optim.Optimizer or a list of them, whose state is saved with the run"
                 )
         return optimizers
 
-    def rate(self, recipe: Recipe) -> Schedule:
-        """The learning rate of each step."""
+    def build_schedule(self, recipe: Recipe) -> Schedule:
+        """Return the function that gives the learning rate of each step."""
         if self.schedule is None:
             return partial(learning_rate, recipe)
         schedule = self.schedule
 
         def checked(step: int) -> float:
-            rate = called("schedule", schedule, step)
+            rate = call_hook("schedule", schedule, step)
             if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
                 raise ConfigError(
-                    f"schedule {name_of(schedule)} gave {rate!r} for step {step}; expected a learning rate from 0 on"
+                    f"schedule {name_of(schedule)} returned {rate!r} for step {step}; expected a "
+                    "learning rate, a number that is not negative"
                 )
             return float(rate)
 
         return checked
 
-    def tell(self, record: Record) -> bool:
-        """Hand a record to every callback; whether one of them wants the run to end."""
-        answers = [called("callback", callback, dict(record)) for callback in self.callbacks]
+    def run_callbacks(self, record: Record) -> bool:
+        """Pass a record to every callback; return whether one of them asks to end the run."""
+        answers = [call_hook("callback", callback, dict(record)) for callback in self.callbacks]
         return any(answer is True for answer in answers)
 
 
-def called(kind: str, hook: Callable[..., T], *arguments: Any) -> T:
-    """Call a hook. What it raises becomes one line that names it, but for our own errors and lack of memory."""
+def call_hook(kind: str, hook: Callable[..., T], *arguments: Any) -> T:
+    """Call a custom function; an exception becomes a one-line error that names the function.
+
+    Errors of transduce and a lack of memory pass through: the caller handles them.
+    """
     try:
         return hook(*arguments)
     except TransduceError:
@@ -132,28 +137,24 @@ def called(kind: str, hook: Callable[..., T], *arguments: Any) -> T:
         if lacks_memory(error):
             raise
         reason = str(error).partition("\n")[0]
-        raise HookError(
-            f"{kind} {name_of(hook)} raised {type(error).__name__}: {reason}"
-        ) from error
+        message = f"{kind} {name_of(hook)} raised {type(error).__name__}: {reason}"
+        raise HookError(message) from error
 
 
 def name_of(hook: Any) -> str:
-    """What a function, a class or an object is called."""
+    """Return the name of a function or a class, or of an object's class."""
     named = hook if hasattr(hook, "__qualname__") else type(hook)
     return str(named.__qualname__)
 
 
-def own_loss(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """The sum that a loss of one's own gives, checked."""
-    total = called("loss", loss, logits, labels)
-    if (
-        not isinstance(total, Tensor)
-        or total.numel() != 1
-        or not (total.requires_grad or not torch.is_grad_enabled())
-    ):
+def call_loss(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the sum that a custom loss computes, checked to be one differentiable number."""
+    total = call_hook("loss", loss, logits, labels)
+    is_number = isinstance(total, Tensor) and total.numel() == 1
+    if not is_number or (torch.is_grad_enabled() and not total.requires_grad):
         shape = tuple(total.shape) if isinstance(total, Tensor) else total
         raise ConfigError(
-            f"loss {name_of(loss)} gave {type(total).__name__} {shape}; expected one number as a tensor that gradients "
-            "flow through: the sum over all target tokens"
+            f"loss {name_of(loss)} returned {type(total).__name__} {shape}; expected one number as "
+            "a tensor that requires gradients: the sum over all target tokens"
         )
     return total.reshape(())

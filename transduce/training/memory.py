@@ -1,4 +1,4 @@
-"""Fitting a step into a device's memory: how many micro-batches, and activations computed twice instead of kept."""
+"""Fit a training step into memory: choose the micro-batches, and recompute activations."""
 
 from __future__ import annotations
 
@@ -16,68 +16,82 @@ from transduce.describe import training_memory
 from transduce.errors import ConfigError
 from transduce.training.distributed import World, layers_of
 
-
-def fitting_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
-    """The recipe's number, or as many as should fit; more where that was too few. All ranks have the same."""
-    parts = recipe.training.micro_batches or _estimate(recipe, world)
-    while too_few(run, world, parts).exists():
-        parts *= 2
-    return world.most(parts)
+MOST_MICRO_BATCHES = 1024
+USABLE = 0.8  # the share of the free memory that training may take
 
 
-def too_few(run: Path, world: World, parts: int) -> Path:
-    """A file that says: on so many ranks a step of so many micro-batches ran out of memory."""
-    return run / f"out-of-memory-{world.size}-ranks-{parts}-micro-batches"
+def choose_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
+    """Return the number of micro-batches per step and rank, the same on all ranks.
+
+    The recipe's number, or else an estimate; doubled while that many ran out of memory before.
+    """
+    count = recipe.training.micro_batches or _estimate(recipe, world)
+    while out_of_memory_note(run, world, count).exists():
+        count *= 2
+    return world.max(count)
+
+
+def out_of_memory_note(run: Path, world: World, micro_batches: int) -> Path:
+    """Return the file that notes: this many micro-batches on this many ranks need more memory."""
+    return run / f"out-of-memory-{world.size}-ranks-{micro_batches}-micro-batches"
 
 
 def _estimate(recipe: Recipe, world: World) -> int:
-    """Micro-batches whose memory, by estimate, the device has free. On a CPU, where that varies, it has all of it."""
-    cuda, parts = world.device.type == "cuda", 1
-    free = torch.cuda.mem_get_info()[0] if cuda else _machine_memory()
-    tokens, shards = (
-        recipe.training.tokens_per_step,
-        world.size if recipe.training.sharding == "fsdp" else 1,
-    )
-    width = 2 if cuda else 4  # bytes of a number that is not a weight: bf16 or float32
-    while (
-        needed := training_memory(recipe.model, tokens // (parts * world.size), width, shards)
-    ) > 0.8 * free:
-        if parts == 1024:
+    """Return the smallest power of two that should fit into the memory of the device.
+
+    On a GPU that is the free memory; on a CPU, where the free memory varies, all of it.
+    """
+    on_gpu = world.device.type == "cuda"
+    free = torch.cuda.mem_get_info()[0] if on_gpu else _machine_memory()
+    tokens = recipe.training.tokens_per_step
+    shards = world.size if recipe.training.sharding == "fsdp" else 1
+    width = 2 if on_gpu else 4  # bytes per activation: bf16 or float32
+
+    count = 1
+    while True:
+        needed = training_memory(recipe.model, tokens // (count * world.size), width, shards)
+        if needed <= USABLE * free:
+            return count
+        if count == MOST_MICRO_BATCHES:
+            gib = 2**30
             raise ConfigError(
-                f"training needs at least about {needed / 2**30:,.1f} GiB of memory, and may take "
-                f"{0.8 * free / 2**30:,.1f} of {free / 2**30:,.1f} GiB here; choose a smaller model, or fewer "
-                "training.tokens_per_step"
+                f"training needs at least about {needed / gib:,.1f} GiB of memory, but may use "
+                f"only {USABLE * free / gib:,.1f} of {free / gib:,.1f} GiB here; choose a smaller "
+                "model, or fewer training.tokens_per_step"
             )
-        parts *= 2
-    return parts
+        count *= 2
 
 
 def _machine_memory(container: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Bytes of the machine, or what its container may take of them."""
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    allowed = container.read_text().strip() if container.is_file() else "max"
-    return whole if allowed == "max" else min(whole, int(allowed))
+    """Return the memory of the machine in bytes, or the limit of its container."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = container.read_text().strip() if container.is_file() else "max"
+    return machine if limit == "max" else min(machine, int(limit))
 
 
-def recompute(model: nn.Module) -> None:
-    """Layers forget what is inside them, and compute it again in the backward pass.
-
-    With the weights of the forward pass: in bf16 those are rounded copies, by then no longer in their place.
-    """
+def recompute_activations(model: nn.Module) -> None:
+    """Make each layer drop its activations and recompute them in the backward pass."""
     layers = layers_of(model)
     if not layers:
         raise ConfigError(
-            f"training.recompute is on, but {type(model).__name__} has no encoder and decoder layers"
+            f"training.recompute is on, but {type(model).__name__} has no encoder or decoder "
+            "layers; set training.recompute=false"
         )
     for layer in layers:
-        forward = layer.forward
+        layer.forward = _recomputing_forward(layer)
 
-        def again(*args: Any, layer: nn.Module = layer, forward: Any = forward) -> Any:
-            weights: dict[str, Tensor] = dict(layer.named_parameters())
 
-            def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-                return nullcontext(), nn.utils.stateless._reparametrize_module(layer, weights)
+def _recomputing_forward(layer: nn.Module) -> Any:
+    forward = layer.forward
 
-            return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
+    def recomputing(*args: Any) -> Any:
+        # The backward pass must use the weights of this forward pass. In bf16 these are rounded
+        # copies, which the layer no longer has by then.
+        weights: dict[str, Tensor] = dict(layer.named_parameters())
 
-        layer.forward = again
+        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+            return nullcontext(), nn.utils.stateless._reparametrize_module(layer, weights)
+
+        return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
+
+    return recomputing

@@ -1,4 +1,4 @@
-"""What happened between two reports, kept on the device until then: reading a result would wait for its step."""
+"""Measurements between two reports. Results stay on the device: reading one waits for its step."""
 
 from __future__ import annotations
 
@@ -13,53 +13,58 @@ from transduce.training.step import StepResult
 
 
 class Meter:
-    """The steps since the last report."""
+    """Collects the results of steps, and reports them together."""
 
-    def __init__(self, progress: Progress, rate: Schedule) -> None:
-        self._progress, self._rate = progress, rate
+    def __init__(self, progress: Progress, schedule: Schedule) -> None:
+        self._progress = progress
+        self._schedule = schedule
+        self._reset()
+
+    def _reset(self) -> None:
         self._results: list[StepResult] = []
-        self._source_tokens, self._waited = 0, 0.0
+        self._source_tokens = 0
+        self._idle_seconds = 0.0
         self._start = time.perf_counter()
 
-    def add(self, result: StepResult, source_tokens: int, waited: float) -> None:
-        """One step more, and how long its data was waited for."""
+    def add(self, result: StepResult, source_tokens: int, idle_seconds: float) -> None:
+        """Add a step, and the seconds for which it waited for data."""
         self._results.append(result)
         self._source_tokens += source_tokens
-        self._waited += waited
+        self._idle_seconds += idle_seconds
 
-    def resume(self) -> None:
-        """Validation and saving are not counted as time of steps."""
+    def restart_clock(self) -> None:
+        """Exclude the time since the last report, in which the run was validated and saved."""
         if not self._results:
             self._start = time.perf_counter()
 
-    def write(self, step: int) -> list[bool]:
-        """One report of all results so far, if there are any; which of them were skipped."""
+    def report(self, step: int) -> list[bool]:
+        """Report all steps since the last report, if any; return which of them were skipped."""
         if not self._results:
             return []
+
+        # Read the results from the device.
         norms = torch.stack([result.gradient_norm for result in self._results]).float().cpu()
         sums = torch.stack([result.sums for result in self._results]).double().cpu()
-        skipped = [not math.isfinite(norm) for norm in norms.tolist()]
         tokens = torch.tensor([result.target_tokens for result in self._results])
-        good = torch.isfinite(norms)
-        total = max(int(tokens[good].sum()), 1)
-        loss, likelihood = (
-            (sums[good].sum(0) / total).tolist() if good.any() else (math.nan, math.nan)
-        )
+
+        # Average over the steps that were not skipped.
+        finite = torch.isfinite(norms)
+        loss = nll = norm = math.nan
+        if finite.any():
+            finite_tokens = max(int(tokens[finite].sum()), 1)
+            loss, nll = (sums[finite].sum(0) / finite_tokens).tolist()
+            norm = float(norms[finite].mean())
+
         self._progress.step(
             step,
             loss=loss,
-            perplexity=math.exp(min(likelihood, 700)) if math.isfinite(likelihood) else math.nan,
-            learning_rate=self._rate(step),
-            gradient_norm=float(norms[good].mean()) if good.any() else math.nan,
+            perplexity=math.exp(min(nll, 700)) if math.isfinite(nll) else math.nan,
+            learning_rate=self._schedule(step),
+            gradient_norm=norm,
             target_tokens=int(tokens.sum()),
             source_tokens=self._source_tokens,
             step_seconds=time.perf_counter() - self._start,
-            data_seconds=self._waited,
+            data_seconds=self._idle_seconds,
         )
-        self._results, self._source_tokens, self._waited, self._start = (
-            [],
-            0,
-            0.0,
-            time.perf_counter(),
-        )
-        return skipped
+        self._reset()
+        return [not is_finite for is_finite in finite.tolist()]

@@ -1,4 +1,4 @@
-"""§5.3: Adam as in the paper; AdamW and Muon as people use today."""
+"""§5.3: Adam as in the paper; AdamW and Muon as alternatives that are common today."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from transduce.config import TrainingConfig
 def build_optimizers(
     parameters: Iterable[tuple[str, nn.Parameter]], training: TrainingConfig
 ) -> list[Optimizer]:
-    """One optimizer for all parameters; with Muon two, since it takes only the matrices inside the layers.
+    """Return one optimizer, or two with Muon, which takes only the matrices inside the layers.
 
-    On a GPU Adam's learning rate is a tensor that `set_learning_rate` fills: a captured graph sees each new value.
+    On a GPU Adam's learning rate is a tensor that `set_learning_rate` fills, so that a captured
+    CUDA graph sees each new value.
     """
     named = list(parameters)
+    if training.optimizer != "muon":
+        return [_adam([weight for _, weight in named], training)]
+
     matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
     rest = [weight for name, weight in named if weight.ndim != 2 or not _inside_a_layer(name)]
-    if training.optimizer == "muon":
-        muon = torch.optim.Muon(
-            matrices, lr=0.0, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
-        )
-        return [muon, _adam(rest, training)]
-    return [_adam([weight for _, weight in named], training)]
+    muon = torch.optim.Muon(
+        matrices, lr=0.0, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return [muon, _adam(rest, training)]
 
 
 def _inside_a_layer(name: str) -> bool:
@@ -48,7 +50,7 @@ def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer
 
 
 def set_learning_rate(optimizers: list[Optimizer], rate: float) -> None:
-    """Every group of every optimizer takes this rate."""
+    """Set the learning rate of every parameter group of every optimizer."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             if isinstance(group["lr"], Tensor):

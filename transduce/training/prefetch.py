@@ -1,7 +1,7 @@
-"""Batches ahead of time: a thread packs the next steps and sends them to the device while this one is computed.
+"""Prefetching: a thread prepares the batches of the next steps while the current one is computed.
 
-On a GPU Python only launches steps. It may be a few steps ahead, so that the GPU never waits, but no more: a signal is
-heeded when those under way are done.
+On a GPU, Python only launches steps. It may run a few steps ahead, so that the GPU never waits,
+but no more: a signal is handled only after the steps that were launched.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from transduce.model import Tokens
 from transduce.training.distributed import World
 from transduce.training.step import MicroBatch
 
-AHEAD = 4  # steps, packed and waiting; on a GPU also launched and not done
+AHEAD = 4  # the most steps that are prepared and waiting; on a GPU also launched and unfinished
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """What one rank learns from in one step; the counts are those of all ranks."""
+    """The micro-batches of one rank for one step. The token counts are those of all ranks."""
 
     step: int
     micro_batches: list[MicroBatch]
@@ -37,106 +37,132 @@ class StepInput:
 
 
 class Prefetcher:
-    """The inputs of a rank from a step on, each step divided into `micro_batches` parts on every rank."""
+    """Iterates over the step inputs of a rank, from `first_step` on, without end.
 
-    def __init__(self, plan: Sampler, world: World, micro_batches: int, first_step: int) -> None:
-        self._plan, self._world, self._parts = plan, world, micro_batches
+    Each rank splits its share of a step into `micro_batches` parts.
+    """
+
+    def __init__(self, sampler: Sampler, world: World, micro_batches: int, first_step: int) -> None:
+        self._sampler = sampler
+        self._world = world
+        self._micro_batches = micro_batches
         self._queue: queue.Queue[StepInput | BaseException] = queue.Queue(maxsize=AHEAD)
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(first_step,), daemon=True, name="feed"
+            target=self._fill_queue, args=(first_step,), daemon=True, name="prefetch"
         )
         self._thread.start()
-        # Seconds that a step stood still for its data: the last one, on a GPU the last that is
-        # done.
-        self.waited = 0.0
+        # Seconds for which the device was idle because of missing data: in the last step, or on a
+        # GPU in the last finished step.
+        self.idle_seconds = 0.0
 
     def __iter__(self) -> Iterator[StepInput]:
-        cuda = self._world.device.type == "cuda"
-        # Seconds for data, and the step's ends.
-        under_way = deque[tuple[float, torch.cuda.Event, torch.cuda.Event]]()
-        stood_still = 0.0
+        on_gpu = self._world.device.type == "cuda"
+        # The seconds each launched step waited for its data, and events at its begin and end.
+        launched = deque[tuple[float, torch.cuda.Event, torch.cuda.Event]]()
+        gpu_idle_seconds = 0.0
         while True:
-            start = time.perf_counter()
+            # Wait for the data of the next step.
+            wait_start = time.perf_counter()
             item = self._queue.get()
-            waited = time.perf_counter() - start
+            waited = time.perf_counter() - wait_start
             if isinstance(item, BaseException):
                 raise item
-            self.waited = stood_still if cuda else waited
-            begin = self._mark() if cuda else None
-            yield item
-            if begin:
-                under_way.append((waited, begin, self._mark()))
-                if len(under_way) > AHEAD:
-                    _, _, end = under_way.popleft()
-                    end.synchronize()
-                    # While Python waited, the GPU may have had work: it stood still from the end of one step on.
-                    waited, begin, _ = under_way[0]
-                    stood_still = (
-                        min(waited, end.elapsed_time(begin) / 1e3) if begin.query() else 0.0
-                    )
+            self.idle_seconds = gpu_idle_seconds if on_gpu else waited
 
-    def _mark(self) -> torch.cuda.Event:
-        """An event that the GPU comes to after all that was launched so far."""
-        event = torch.cuda.Event(enable_timing=True, blocking=True)
-        event.record(torch.cuda.current_stream(self._world.device))
-        return event
+            # The caller computes the step, or on a GPU launches it.
+            begin = self._record_event() if on_gpu else None
+            yield item
+            if begin is None:
+                continue
+            launched.append((waited, begin, self._record_event()))
+            if len(launched) <= AHEAD:
+                continue
+
+            # Enough steps are launched: wait until the oldest is done.
+            _, _, end = launched.popleft()
+            end.synchronize()
+
+            # While Python waited for data, the GPU may still have been busy with earlier steps. It
+            # was idle at most from the end of one step to the begin of the next.
+            waited, next_begin, _ = launched[0]
+            gpu_idle_seconds = 0.0
+            if next_begin.query():
+                gpu_idle_seconds = min(waited, end.elapsed_time(next_begin) / 1e3)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopped.set()
+        # The thread may be waiting for space in the queue.
         while self._thread.is_alive():
             try:
                 self._queue.get(timeout=0.05)
             except queue.Empty:
                 continue
 
-    def _run(self, step: int) -> None:
+    def _record_event(self) -> torch.cuda.Event:
+        """Return an event that the GPU reaches after everything launched so far."""
+        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event.record(torch.cuda.current_stream(self._world.device))
+        return event
+
+    def _fill_queue(self, step: int) -> None:
         try:
             while not self._stopped.is_set():
-                self._queue.put(self._input(step))
+                self._queue.put(self._prepare(step))
                 step += 1
-        except BaseException as error:  # handed to whoever waits for data
+        except BaseException as error:  # raised again where the data is consumed
             self._queue.put(error)
 
-    def _input(self, step: int) -> StepInput:
-        """Steps count from 1; the plan's from 0."""
-        rows = self._plan.pairs(step - 1)
-        section = self._plan.section
-        first, parts = self._world.rank * self._parts, self._world.size * self._parts
-        batches = [self._plan.batch(step - 1, first + index, parts) for index in range(self._parts)]
+    def _prepare(self, step: int) -> StepInput:
+        index = step - 1  # steps count from 1, the sampler's from 0
+        first = self._world.rank * self._micro_batches
+        parts = self._world.size * self._micro_batches
+        batches = [
+            self._sampler.batch(index, first + part, parts) for part in range(self._micro_batches)
+        ]
+        rows = self._sampler.pairs(index)
+        section = self._sampler.section
         return StepInput(
             step,
             [to_tokens(batch, self._world.device) for batch in batches],
-            int(section.source.lengths(rows).sum()),
-            int(section.target.lengths(rows).sum()),
+            source_tokens=int(section.source.lengths(rows).sum()),
+            target_tokens=int(section.target.lengths(rows).sum()),
         )
 
 
 def to_tokens(batch: Batch, device: torch.device) -> MicroBatch:
-    """A batch of arrays as tensors on a device, for a GPU with the tiles of its attention."""
-    given = torch.from_numpy
+    """Convert a batch of arrays to tensors on a device; on a GPU with its attention tiles."""
     source = Tokens(
-        given(batch.source), given(batch.source_positions), given(batch.source_segments)
+        torch.from_numpy(batch.source),
+        torch.from_numpy(batch.source_positions),
+        torch.from_numpy(batch.source_segments),
     )
     target = Tokens(
-        given(batch.target), given(batch.target_positions), given(batch.target_segments)
+        torch.from_numpy(batch.target),
+        torch.from_numpy(batch.target_positions),
+        torch.from_numpy(batch.target_segments),
     )
     if device.type != "cuda":
         return source, target
 
-    source, target = tiled(source, target)
-    return in_one_piece(
-        (source, target), lambda numbers: numbers.pin_memory().to(device, non_blocking=True)
+    return send_together(
+        tiled(source, target),
+        lambda numbers: numbers.pin_memory().to(device, non_blocking=True),
     )
 
 
-def in_one_piece(batch: MicroBatch, send: Callable[[Tensor], Tensor]) -> MicroBatch:
-    """The batch with all its tensors, of one type, sent as one: each would cost as much as all."""
-    tensors = [tensor for side in batch for tensor in side.tensors()]
-    sent = send(torch.cat([tensor.flatten() for tensor in tensors])).split(
-        [tensor.numel() for tensor in tensors]
-    )
-    parts = iter(part.view(tensor.shape) for part, tensor in zip(sent, tensors, strict=True))
-    source, target = (side.each(lambda _: next(parts)) for side in batch)
-    return source, target
+def send_together(batch: MicroBatch, send: Callable[[Tensor], Tensor]) -> MicroBatch:
+    """Send all tensors of a batch, which have one type, as a single tensor.
+
+    A transfer of one small tensor takes as long as that of all.
+    """
+    source, target = batch
+    tensors = [*source.tensors(), *target.tensors()]
+    joined = torch.cat([tensor.flatten() for tensor in tensors])
+    pieces = send(joined).split([tensor.numel() for tensor in tensors])
+
+    # Cut the sent tensor into the shapes it was made from, in the same order.
+    shaped = zip(pieces, tensors, strict=True)
+    arrived = iter([piece.view(tensor.shape) for piece, tensor in shaped])
+    return source.each(lambda _: next(arrived)), target.each(lambda _: next(arrived))

@@ -1,4 +1,4 @@
-"""A run as an object to look at: where it stands, what it measured, and a translator of its best model."""
+"""A run as an object: its progress, its metrics, and a translator for its best model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from transduce.translation.translator import Translator
 
 
 class Run:
-    """The folder of a run. It is read when it is asked."""
+    """The folder of a training run. Every property reads the current files."""
 
-    def __init__(self, path: str | Path, standing: RunState | None = None) -> None:
+    def __init__(self, path: str | Path, state: RunState | None = None) -> None:
         self.path = Path(path)
-        self.standing = standing  # where the call that trained it left off
+        self.state = state  # the state at the end of the `train` call that returned this object
 
     @property
     def history(self) -> History:
-        """What happened so far."""
+        """The records of the run so far."""
         return read_metrics(self.path)
 
     @property
@@ -31,54 +31,64 @@ class Run:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The validation with the best BLEU, or without any the one with the lowest loss; empty before the first."""
-        scored = self.history.of("validation")
-        by_bleu = [record for record in scored if record.get("bleu") is not None]
-        if by_bleu:
-            return max(by_bleu, key=lambda record: float(record["bleu"]))
-        known = [record for record in scored if record.get("loss") is not None]
-        return min(known, key=lambda record: float(record["loss"]), default={})
+        """The validation record with the best BLEU, or without BLEU the lowest loss.
+
+        Empty before the first validation.
+        """
+        validations = self.history.of("validation")
+        with_bleu = [record for record in validations if record.get("bleu") is not None]
+        if with_bleu:
+            return max(with_bleu, key=lambda record: float(record["bleu"]))
+        with_loss = [record for record in validations if record.get("loss") is not None]
+        return min(with_loss, key=lambda record: float(record["loss"]), default={})
 
     def metrics(self, kind: str | None = "step") -> list[Record]:
-        """Rows for a table, such as pandas.DataFrame(run.metrics()): of steps, of "validation", or (None) of all."""
+        """Return the records of a kind, "step", "validation" or None for all, as table rows.
+
+        For example pandas.DataFrame(run.metrics()).
+        """
         history = self.history
         return history.records if kind is None else history.of(kind)
 
     @property
     def bundle(self) -> Path:
-        """The folder of its best model."""
+        """The folder of the best model."""
         return find_bundle(self.path)
 
     def translator(self, **options: Any) -> Translator:
-        """A translator of its best model, with the options of `Translator`."""
+        """Return a translator for the best model; the options are those of `Translator`."""
         return Translator(self.path, **options)
 
     def _facts(self) -> dict[str, str]:
-        history, best = self.history, self.best
+        history = self.history
+        best = self.best
         total = history.attempt.get("total_steps", history.step)
         facts = {
             "run": str(self.path),
             "status": history.status,
             "step": f"{history.step:,} of {total:,}",
         }
+
         losses = history.losses()["training"]
         if losses:
             facts["training loss"] = f"{losses[-1][1]:.3f}"
         if best:
-            score = (
-                f"BLEU {best['bleu']:.1f}"
-                if best.get("bleu") is not None
-                else f"loss {best['loss']:.3f}"
-            )
-            facts["best validation"] = f"{score} at step {best['step']:,}"
+            facts["best validation"] = f"{_score(best)} at step {best['step']:,}"
         return facts
 
     def __repr__(self) -> str:
-        return "Run(" + ", ".join(f"{name}: {fact}" for name, fact in self._facts().items()) + ")"
+        facts = [f"{name}: {fact}" for name, fact in self._facts().items()]
+        return f"Run({', '.join(facts)})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
+        rows = [
             f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>"
             for name, fact in self._facts().items()
-        )
-        return f"<table>{rows}</table>"
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+
+def _score(validation: Record) -> str:
+    if validation.get("bleu") is not None:
+        return f"BLEU {validation['bleu']:.1f}"
+    return f"loss {validation['loss']:.3f}"

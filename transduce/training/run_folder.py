@@ -1,4 +1,4 @@
-"""A run's folder: which recipe it belongs to, what it was started from, and whether it is finished."""
+"""The folder of a run: the recipe and the bundle it belongs to, and whether it is finished."""
 
 from __future__ import annotations
 
@@ -17,177 +17,211 @@ from transduce.recipe import differences, read_override, read_recipe, to_toml
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import checkpoints
 from transduce.storage.disk import whole_file
-from transduce.storage.run_lock import LOCK
+from transduce.storage.lock import RUN_LOCK
 from transduce.training.distributed import World
 from transduce.training.run_state import RunState
 
-RECIPE, STARTED_FROM, FINISHED = "recipe.toml", "started-from.txt", "finished.json"
-FREE_TO_CHANGE = {  # settings with which a run may go on that began with others
-    "training.steps", "training.report_every", "training.validate_every", "training.validation_sentences",
-    "training.save_every", "training.keep_checkpoints", "training.average_checkpoints", "training.average",
-    "training.patience", "training.until", "training.micro_batches", "training.sharding", "training.recompute",
+RECIPE = "recipe.toml"
+STARTED_FROM = "started-from.txt"
+FINISHED = "finished.json"
+
+# Settings that may change when a run resumes.
+FREE_TO_CHANGE = {
+    "training.steps",
+    "training.report_every",
+    "training.validate_every",
+    "training.validation_sentences",
+    "training.save_every",
+    "training.keep_checkpoints",
+    "training.average_checkpoints",
+    "training.average",
+    "training.patience",
+    "training.until",
+    "training.micro_batches",
+    "training.sharding",
+    "training.recompute",
     "model.kernel",
-}  # fmt: skip
-FREE_TO_TUNE = (
-    "p_drop",
-    "p_drop_attention",
-    "p_drop_activation",
-    "kernel",
-)  # all else is the bundle's model
+}
+# Settings of the model that may change in fine-tuning; the others are those of the bundle.
+FREE_TO_TUNE = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")
 
 
-def adopt(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe for fine-tuning a bundle: with its model and its tokenizer, which no override may change."""
-    model = replace(
-        bundle.recipe.model, **{name: getattr(recipe.model, name) for name in FREE_TO_TUNE}
-    )
-    own = recipe.data.tokenizer
-    joint = "tokenizer.model" in bundle.tokenizer_files
+def fine_tuning_recipe(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe with the model and the tokenizer of a bundle, to fine-tune it.
+
+    An override that contradicts the bundle is an error.
+    """
+    # Take the model and the tokenizer from the bundle.
+    tunable = {name: getattr(recipe.model, name) for name in FREE_TO_TUNE}
+    model = replace(bundle.recipe.model, **tunable)
     tokenizer = replace(
-        bundle.recipe.data.tokenizer, joint=joint, sampling=own.sampling, variants=own.variants
+        bundle.recipe.data.tokenizer,
+        joint="tokenizer.model" in bundle.tokenizer_files,
+        sampling=recipe.data.tokenizer.sampling,
+        variants=recipe.data.tokenizer.variants,
     )
-    adopted = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
-    changed = differences(recipe, adopted)
-    for name in (
-        name
-        for override in overrides
-        for name in _names(*read_override(override))
-        if name in changed
-    ):
-        raise ConfigError(
-            f"{name} is {changed[name][0]}, but {changed[name][1]} in {bundle.path}, whose model and tokenizer "
-            "fine-tuning keeps; leave it out"
-        )
-    return adopted
+    tuned = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
+
+    # Refuse an override that this would silently undo.
+    changed = differences(recipe, tuned)
+    for override in overrides:
+        for name in _setting_names(*read_override(override)):
+            if name in changed:
+                requested, kept = changed[name]
+                raise ConfigError(
+                    f"{name} is {requested}, but {kept} in {bundle.path}; fine-tuning keeps the "
+                    "model and the tokenizer of the bundle: remove this setting"
+                )
+    return tuned
 
 
-def _names(name: str, value: Any) -> list[str]:
-    """Those of a setting, or of all in a section of them."""
-    return (
-        [each for key in value for each in _names(f"{name}.{key}", value[key])]
-        if isinstance(value, dict)
-        else [name]
-    )
+def _setting_names(name: str, value: Any) -> list[str]:
+    """Return the name of a setting, or the names of all settings in a section."""
+    if not isinstance(value, dict):
+        return [name]
+    names = []
+    for key in value:
+        names += _setting_names(f"{name}.{key}", value[key])
+    return names
 
 
-def fit_to_store(recipe: Recipe, store: Store) -> Recipe:
-    """The recipe with the vocabulary sizes that the store's tokenizers have."""
-    source, target = store.source_tokenizer.vocab_size, store.target_tokenizer.vocab_size
-    joint = store.source_tokenizer is store.target_tokenizer
-    if (recipe.model.source_vocab_size or recipe.model.vocab_size, recipe.model.vocab_size) == (
-        source,
-        target,
-    ):
+def set_vocabulary_sizes(recipe: Recipe, store: Store) -> Recipe:
+    """Return the recipe with the vocabulary sizes of the store's tokenizers."""
+    source_size = store.source_tokenizer.vocab_size
+    target_size = store.target_tokenizer.vocab_size
+    model = recipe.model
+    current_sizes = (model.source_vocab_size or model.vocab_size, model.vocab_size)
+    if current_sizes == (source_size, target_size):
         return recipe
-    if not joint and recipe.model.sharing == "three-way":
+
+    joint = store.source_tokenizer is store.target_tokenizer
+    if not joint and model.sharing == "three-way":
         raise ConfigError(
-            'data.tokenizer.joint is false, but model.sharing is "three-way"; use "two-way" or "none"'
+            'data.tokenizer.joint is false, but model.sharing is "three-way"; use "two-way" or '
+            '"none"'
         )
-    model = replace(recipe.model, vocab_size=target, source_vocab_size=None if joint else source)
+    source_vocab_size = None if joint else source_size
+    model = replace(model, vocab_size=target_size, source_vocab_size=source_vocab_size)
     return replace(recipe, model=model)
 
 
-def check_place(run: Path, recipe: Recipe) -> None:
-    """Refuse a folder that could not be made or written, or is another recipe's, before any work is done for it."""
-    there = next(place for place in (run, *run.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+def check_folder(run: Path, recipe: Recipe) -> None:
+    """Refuse a folder that cannot be written or belongs to another recipe, before any work."""
+    nearest = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"{run} cannot be written, because of {there}; choose another folder with --run"
+            f"{run} cannot be written, because {nearest} is not a writable folder; choose another "
+            "folder with --run"
         )
-    if (run / RECIPE).exists() and not any(
-        (run / name).exists() for name in (LOCK, FILE_NAME, "checkpoints")
-    ):
+    files_of_a_run = [run / name for name in (RUN_LOCK, FILE_NAME, "checkpoints")]
+    if (run / RECIPE).exists() and not any(path.exists() for path in files_of_a_run):
         raise ConfigError(
-            f"{run / RECIPE} is no run's, and would be overwritten; choose another folder with --run"
+            f"{run / RECIPE} does not belong to a run and would be overwritten; choose another "
+            "folder with --run"
         )
-    # The store's, later.
-    refuse_another(run, recipe, {"model.vocab_size", "model.source_vocab_size"})
+    # The vocabulary sizes are known only after the data is prepared.
+    check_same_recipe(run, recipe, {"model.vocab_size", "model.source_vocab_size"})
 
 
-def refuse_another(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -> None:
-    """The run's folder belongs to one recipe: another is refused, not mixed in."""
+def check_same_recipe(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -> None:
+    """Refuse a folder whose run was started with another recipe."""
     path = run / RECIPE
-    if path.exists():
-        changed = differences(recipe, read_recipe(path))
-        refused = [
-            name
-            for name in changed
-            if name not in FREE_TO_CHANGE | free and not name.startswith("search.")
-        ]
-        if refused:
-            mine, theirs = changed[refused[0]]
+    if not path.exists():
+        return
+    for name, (requested, started_with) in differences(recipe, read_recipe(path)).items():
+        if name not in FREE_TO_CHANGE | free and not name.startswith("search."):
             raise ConfigError(
-                f"{run} was begun with {refused[0]} = {theirs}, not {mine}; choose another folder with --run"
+                f"{run} was started with {name} = {started_with}, not {requested}; choose another "
+                "folder with --run"
             )
 
 
-def claim(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
-    """Write down whose the folder is, and that its run goes on."""
+def claim_folder(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
+    """Write down the recipe and the bundle of a run, and that it is not finished."""
     with whole_file(run / RECIPE) as file:
         file.write(to_toml(recipe).encode())
     if start_from is not None:
+        path = os.fsencode(start_from.path.absolute())
         with whole_file(run / STARTED_FROM) as file:
-            file.write(
-                f"{start_from.fingerprint} ".encode() + os.fsencode(start_from.path.absolute())
-            )
+            file.write(f"{start_from.fingerprint} ".encode() + path)
     (run / FINISHED).unlink(missing_ok=True)
 
 
-def refuse_removed(run: Path) -> None:
-    """Nobody may find half a run in the place of one that was removed while it was trained."""
+def check_not_removed(run: Path) -> None:
+    """Stop if the folder was removed during training: writing on would leave half a run there."""
     if not (run / RECIPE).exists():
         raise CheckpointError(
-            f"{run} was removed while it was trained, and ends here; restore it, or begin a new run"
+            f"{run} was removed during training, so training stops; restore it, or start a new run"
         )
 
 
 def started_from(run: Path) -> tuple[str, Path] | None:
-    """Fingerprint and place of the bundle that the run was fine-tuned from: who goes on with it need not name it."""
+    """Return the fingerprint and the path of the bundle that the run fine-tunes, or None."""
     note = run / STARTED_FROM
     if not note.is_file():
         return None
-    fingerprint, _, place = note.read_bytes().partition(b" ")
-    return fingerprint.decode(), Path(os.fsdecode(place))
+    fingerprint, _, path = note.read_bytes().partition(b" ")
+    return fingerprint.decode(), Path(os.fsdecode(path))
 
 
-def refuse_another_start(run: Path, bundle: Bundle) -> None:
-    """A run that was begun goes on from its own weights, and not from those of another bundle."""
-    begun = started_from(run)
-    if (run / RECIPE).exists() and (begun is None or begun[0] != bundle.fingerprint):
-        start = f"from {begun[1]}" if begun else "without --start-from"
+def check_same_start(run: Path, bundle: Bundle) -> None:
+    """Refuse another bundle than the one that the run was started from."""
+    if not (run / RECIPE).exists():
+        return
+    start = started_from(run)
+    if start is None:
         raise ConfigError(
-            f"{run} was begun {start}, not from {bundle.path}; choose another folder with --run"
+            f"{run} was started without --start-from, not from {bundle.path}; choose another "
+            "folder with --run"
+        )
+    fingerprint, path = start
+    if fingerprint != bundle.fingerprint:
+        raise ConfigError(
+            f"{run} was started from {path}, not from {bundle.path}; choose another folder with "
+            "--run"
         )
 
 
-def mark_finished(run: Path, standing: RunState) -> None:
-    """Say that nothing is left to do for a run that stands here."""
+def mark_finished(run: Path, state: RunState) -> None:
+    """Write down that the run is finished, with its final state."""
     with whole_file(run / FINISHED) as file:
-        file.write(json.dumps(standing.to_json()).encode())
+        file.write(json.dumps(state.to_json()).encode())
 
 
-def finished(run: Path) -> RunState | None:
-    """Where the run stood when all was done, if it was and is; a damaged record says nothing."""
+def read_finished(run: Path) -> RunState | None:
+    """Return the final state of a finished run; None if it is not finished or the file damaged."""
     try:
-        record = json.loads((run / FINISHED).read_bytes())
-        return RunState.from_json(record) if int(record["step"]) else None
+        values = json.loads((run / FINISHED).read_bytes())
+        return RunState.from_json(values) if int(values["step"]) else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-def ended(run: Path, recipe: Recipe, tokenizers: Sequence[str], world: World) -> RunState | None:
-    """Where a finished run stands, if this recipe does not make it go on; otherwise it needs its checkpoints."""
-    standing = finished(run)
-    end = standing.end(recipe.training) if standing and standing.tokenizers == tokenizers else None
-    seen_by_all = not world.any(end is None)  # else ranks see different folders, and will say so
-    if end and seen_by_all:
-        if world.speaks:
-            print(f"{run} is finished: {end.why}; it goes on {end.goes_on}")
-        return standing
-    # To begin anew would be a quiet loss.
+def find_finished(
+    run: Path, recipe: Recipe, tokenizers: Sequence[str], world: World
+) -> RunState | None:
+    """Return the final state of a run that needs no more training under this recipe, or None.
+
+    A finished run that has to train further needs its checkpoints.
+    """
+    state = read_finished(run)
+    reason = None
+    if state is not None and state.tokenizers == tokenizers:
+        reason = state.stop_reason(recipe.training)
+
+    # Ranks that see different folders fail later, with a better message.
+    all_ranks_agree = not world.any(reason is None)
+    if reason is not None and all_ranks_agree:
+        if world.is_main:
+            print(
+                f"{run} is finished: {reason.message}; to train further, {reason.how_to_continue}"
+            )
+        return state
+
+    # Starting again from step 0 would silently discard a finished run.
     if (run / FINISHED).exists() and not checkpoints(run / "checkpoints"):
         raise CheckpointError(
-            f"{run} is finished, but its checkpoints are gone: it cannot go on; restore them, or begin a new run with "
-            f"its model: --start-from {run} --run FOLDER"
+            f"{run} is finished, but its checkpoints are gone, so it cannot train further; restore "
+            f"them, or start a new run from its model: --start-from {run} --run FOLDER"
         )
     return None

@@ -1,82 +1,92 @@
-"""Where a run stands: what it remembers besides tensors, and whether that is its end."""
+"""The state of a run besides its tensors, and the rules that decide when a run is complete."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from transduce.config import TrainingConfig
 
 
-class End(NamedTuple):
-    """Why a run is at its end, and with what it would go on."""
+@dataclass(frozen=True)
+class StopReason:
+    """Why training stops. A final stop completes the run; after any other, the run can resume."""
 
-    why: str
-    goes_on: str
+    message: str
+    final: bool = True
+    how_to_continue: str = ""  # the settings with which a completed run would train further
 
 
 @dataclass
 class RunState:
-    """What a run remembers besides tensors; saved in every checkpoint."""
+    """The state of a run besides its tensors. Every checkpoint contains it as JSON."""
 
     step: int = 0
-    best: float = -math.inf  # the best validation score, more is better
-    best_loss: float = math.inf  # of equal scores the one with the lower loss is better
-    judged_by: str = ""  # what the scores are: bleu or loss
+    best: float = -math.inf  # the best validation score; higher is better
+    best_loss: float = math.inf  # breaks ties: of two equal scores, the lower loss is better
+    judged_by: str = ""  # the metric of the scores: bleu or loss
     best_step: int = 0
-    stale: int = 0  # validations since then
+    stale: int = 0  # validations since the best one
     validated: int = 0  # the step of the last validation
-    # What that one found by name, more is better.
+    # The scores of the last validation by metric; higher is better.
     latest: dict[str, float] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)  # of all validations, by step
-    skipped: int = 0  # steps that were not finite, in all
+    scores: dict[str, float] = field(default_factory=dict)  # the score of each validation, by step
+    skipped: int = 0  # all steps whose gradient was not finite
     skipped_in_a_row: int = 0
-    # The signal that ended this attempt, known when all is saved, and so not saved.
+    # The signal that stopped this attempt. It arrives before the last save, but is not saved.
     stopped_by: str = ""
-    hooks: dict[str, str] = field(default_factory=dict)  # functions that were handed in, by name
-    # Fingerprints: the ids of another tokenizer mean other text.
+    hooks: dict[str, str] = field(default_factory=dict)  # the names of custom functions, by role
+    # Fingerprints. With another tokenizer, the same token ids would mean other text.
     tokenizers: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON has no infinity: what is not known yet is null."""
-        known = {
+        """Return the state as JSON values. Infinities, which JSON does not have, become null."""
+        values = asdict(self)
+        del values["stopped_by"]
+        return {
             name: None if value in (math.inf, -math.inf) else value
-            for name, value in asdict(self).items()
+            for name, value in values.items()
         }
-        del known["stopped_by"]
-        return known
 
     @staticmethod
     def from_json(progress: dict[str, Any]) -> RunState:
-        """Back from a checkpoint."""
-        known = {
+        """Rebuild a state from the JSON values in a checkpoint."""
+        values = {
             item.name: progress[item.name]
             for item in fields(RunState)
             if progress.get(item.name) is not None
         }
-        return RunState(**known)
+        return RunState(**values)
 
-    def verdict(self, training: TrainingConfig) -> End | None:
-        """Whether the scores end the run: those of a validation at this very step, by the settings of now."""
+    def stop_by_score(self, training: TrainingConfig) -> StopReason | None:
+        """Return why the scores end the run under the current settings, or None.
+
+        Only a validation at the current step counts.
+        """
         if self.validated != self.step:
             return None
-        name, least = training.goal or ("", 0.0)
-        if self.latest.get(name, -math.inf) >= (-least if name == "loss" else least):
-            return End(
+
+        # A score has reached its goal.
+        metric, goal = training.goal or ("", 0.0)
+        needed = -goal if metric == "loss" else goal
+        if self.latest.get(metric, -math.inf) >= needed:
+            return StopReason(
                 f"reached {training.until} at step {self.step:,}",
-                "with another training.until (--until), or none",
+                how_to_continue="set another training.until (--until), or none",
             )
+
+        # The scores have stopped improving.
         if 0 < training.patience <= self.stale:
-            why = f"no better score since step {self.best_step:,}: patience ended"
-            return End(why, "with more training.patience, or 0 for no end of it")
+            return StopReason(
+                f"no better score since step {self.best_step:,} (training.patience)",
+                how_to_continue="raise training.patience, or set it to 0 to train on",
+            )
         return None
 
-    def end(self, training: TrainingConfig) -> End | None:
-        """Whether the scores or the number of steps end the run."""
-        done = (
-            End(f"{self.step:,} steps done", "with more training.steps")
-            if self.step >= training.steps
-            else None
-        )
-        return self.verdict(training) or done
+    def stop_reason(self, training: TrainingConfig) -> StopReason | None:
+        """Return why the scores or the number of steps complete the run, or None."""
+        reason = self.stop_by_score(training)
+        if reason is None and self.step >= training.steps:
+            return StopReason(f"{self.step:,} steps done", how_to_continue="raise training.steps")
+        return reason

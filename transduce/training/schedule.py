@@ -8,9 +8,10 @@ from transduce.config import Recipe
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """The rate of step 1, 2, 3, ...: linear warm-up to the peak, then the schedule's descent.
+    """Return the rate of step 1, 2, 3, ...: linear warm-up to the peak, then a decay.
 
-    paper         proportional to 1/sqrt(step); with no peak set, d_model^-0.5 * min(step^-0.5, step * warmup^-1.5)
+    paper         proportional to 1/sqrt(step); without training.learning_rate it is Equation 3,
+                  d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)
     stable-decay  constant until the last fifth of the steps, then linear to zero
     cosine        half a cosine to zero at the last step
     """
@@ -21,15 +22,15 @@ def learning_rate(recipe: Recipe, step: int) -> float:
         return peak * step / warmup
     if training.schedule == "paper":
         return peak * math.sqrt(warmup / step)
-    left = max(training.steps - step, 0)
+
+    steps_left = max(training.steps - step, 0)
     if training.schedule == "cosine":
-        return peak * 0.5 * (1 - math.cos(math.pi * left / max(training.steps - warmup, 1)))
-    return peak * min(1.0, left / max(training.steps / 5, 1))
+        decay_steps = max(training.steps - warmup, 1)
+        return peak * 0.5 * (1 - math.cos(math.pi * steps_left / decay_steps))
+    return peak * min(1.0, steps_left / max(training.steps / 5, 1))
 
 
 def peak_rate(recipe: Recipe) -> float:
-    """That of the end of the warm-up."""
-    return (
-        recipe.training.learning_rate
-        or (recipe.model.d_model * recipe.training.warmup_steps) ** -0.5
-    )
+    """Return the learning rate at the end of the warm-up."""
+    training = recipe.training
+    return training.learning_rate or (recipe.model.d_model * training.warmup_steps) ** -0.5

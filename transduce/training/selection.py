@@ -1,4 +1,4 @@
-"""How good a run is by now: scores of its weights, the best and the last as bundles, and whether that ends it."""
+"""Model selection: validate the weights, keep the best and the last model, average checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from transduce.storage.checkpoint import average, best_checkpoints, checkpoints,
 from transduce.training.diagnosis import diagnose
 from transduce.training.distributed import World
 from transduce.training.hooks import Hooks
-from transduce.training.run_state import RunState
+from transduce.training.run_state import RunState, StopReason
 from transduce.training.signals import Interrupted, Signals
 from transduce.training.validation import Validation, validate
 
@@ -26,144 +26,153 @@ Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Why the loop ended; a final one closes the run."""
+class ModelSelector:
+    """Scores the models of one run and keeps the best.
 
-    final: bool
-    message: str
-
-
-@dataclass(frozen=True)
-class Judge:
-    """Of one run. Every rank has one and comes to the same verdict; only rank 0 speaks and writes."""
+    Every rank has one and reaches the same decisions; only rank 0 writes bundles.
+    """
 
     recipe: Recipe
     store: Store
     run: Path
     world: World
-    standing: RunState
+    state: RunState
     progress: Progress
     signals: Signals
     hooks: Hooks
     layout: Layout
 
     def score(self, weights: Weights, world: World | None = None) -> Validation | None:
-        """Validate weights, and leave no traces but in the records; None where there is nothing to validate on.
+        """Validate weights and report the scores; return None if there is no validation set.
 
-        The ranks of that world, by default all, share the work, and each has the result. A signal ends it on all.
+        The ranks of `world` (by default all) share the work, and each gets the result. A signal
+        to any rank raises `Interrupted` on all.
         """
         if self.store.validation.pairs == 0:
             return None
+
         model = self.hooks.build_model(self.recipe.model).to(self.world.device)
         model.load_state_dict(weights)
-        result = validate(
-            model, self.store, self.recipe, world or self.world, self.signals, self.layout
-        )
+        world = world or self.world
+        result = validate(model, self.store, self.recipe, world, self.signals, self.layout)
+
+        # Report the scores, and explain a BLEU of about 0.
         self.progress.validation(
-            self.standing.step, loss=result.loss, perplexity=result.perplexity, bleu=result.bleu, chrf=result.chrf,
+            self.state.step,
+            loss=result.loss,
+            perplexity=result.perplexity,
+            bleu=result.bleu,
+            chrf=result.chrf,
             samples=result.samples,
-        )  # fmt: skip
-        diagnosis = (
-            diagnose(result.sources, result.references, result.hypotheses, result.bleu)
-            if result.sources
-            else None
         )
-        if diagnosis:
-            self.progress.event(self.standing.step, "diagnosis", diagnosis)
+        if result.sources:
+            diagnosis = diagnose(result.sources, result.references, result.hypotheses, result.bleu)
+            if diagnosis:
+                self.progress.event(self.state.step, "diagnosis", diagnosis)
         return result
 
     def keep(self, result: Validation | None, weights: Weights) -> None:
-        """Take note of the scores; keep the weights as the last bundle, and as the best if they are."""
-        standing = self.standing
-        standing.validated = standing.step
+        """Record the scores; save the weights as the last bundle, and as the best if they are."""
+        state = self.state
+        state.validated = state.step
         self._save_bundle("last", result, weights)
         if result is None:
             return
-        values = {name: result.value(name) for name in ("bleu", "chrf", "loss")}
-        standing.latest = {name: value for name, value in values.items() if math.isfinite(value)}
-        score = result.value(result.judged_by)
-        if standing.judged_by not in ("", result.judged_by):  # a BLEU and a loss cannot be compared
-            standing.best, standing.best_loss, standing.stale, standing.scores = (
-                -math.inf,
-                math.inf,
-                0,
-                {},
-            )
-        standing.judged_by = result.judged_by
-        if math.isfinite(score):
-            standing.scores[str(standing.step)] = score
-        better = (score, -result.loss) > (
-            standing.best,
-            -standing.best_loss,
-        )  # early on, BLEU is 0 again and again
-        standing.stale = 0 if better else standing.stale + 1
-        if better:
-            standing.best, standing.best_loss, standing.best_step = (
-                score,
-                result.loss,
-                standing.step,
-            )
-            self._save_bundle("best", result, weights)
 
-    def averaged(self) -> list[Path]:
-        """The checkpoints whose mean is the final model (§6.1): the last n, or the n with the best scores."""
-        folder, n = self.run / "checkpoints", self.recipe.training.average_checkpoints
+        # BLEU and loss cannot be compared: forget the scores of another metric.
+        if state.judged_by not in ("", result.metric):
+            state.best = -math.inf
+            state.best_loss = math.inf
+            state.stale = 0
+            state.scores = {}
+        state.judged_by = result.metric
+
+        # Record the scores of this step.
+        values = {name: result.value(name) for name in ("bleu", "chrf", "loss")}
+        state.latest = {name: value for name, value in values.items() if math.isfinite(value)}
+        score = result.value(result.metric)
+        if math.isfinite(score):
+            state.scores[str(state.step)] = score
+
+        # Early in training BLEU is often exactly 0, so the loss breaks ties.
+        better = (score, -result.loss) > (state.best, -state.best_loss)
+        if not better:
+            state.stale += 1
+            return
+        state.stale = 0
+        state.best = score
+        state.best_loss = result.loss
+        state.best_step = state.step
+        self._save_bundle("best", result, weights)
+
+    def checkpoints_to_average(self) -> list[Path]:
+        """Return the checkpoints whose mean is the final model (§6.1): the last n or the best n."""
+        folder = self.run / "checkpoints"
+        n = self.recipe.training.average_checkpoints
         if self.recipe.training.average == "last":
             return checkpoints(folder)[-n:]
-        # A checkpoint does not know its score if a signal put its validation off.
+
+        # Scores come from the run's state: a checkpoint was saved without its score if a signal
+        # postponed its validation.
         return best_checkpoints(
-            folder, n, lambda progress: self.standing.scores.get(str(progress["step"]))
+            folder, n, lambda progress: self.state.scores.get(str(progress["step"]))
         )
 
-    def finish(self, ending: Ending) -> Ending:
-        """The average of checkpoints becomes the last bundle, and the best unless an earlier one was better.
+    def finish(self, reason: StopReason) -> StopReason:
+        """Save the average of checkpoints as the last bundle, and as the best if none was better.
 
-        A signal puts that off, and with it the end of the run.
+        Return the reason why training stops. A signal postpones the averaging, and with it the
+        end of the run.
         """
-        if not self.world.speaks:
-            return ending
-        paths = [path for path in self.averaged() if self._whole(path)]
+        if not self.world.is_main:
+            return reason
+        paths = [path for path in self.checkpoints_to_average() if self._verify(path)]
         if len(paths) < 2:
-            return ending
-        self.progress.event(
-            self.standing.step, "validating",
-            f"the average of the {self.recipe.training.average} {len(paths)} checkpoints",
-        )  # fmt: skip
-        weights = average(paths)
-        alone = World(0, 1, self.world.device)  # the other ranks have left
-        try:
-            result = self.score(
-                {name: weight.to(alone.device) for name, weight in weights.items()}, alone
-            )
-        except Interrupted:
-            return Ending(
-                False,
-                f"{self.signals.seen[0]}: all steps are saved; the same command finishes the run",
-            )
-        self._save_bundle("last", result, weights)
-        best = (self.standing.best, -self.standing.best_loss)
-        if result is not None and (result.value(result.judged_by), -result.loss) >= best:
-            self._save_bundle("best", result, weights)
-        return ending
+            return reason
 
-    def _whole(self, path: Path) -> bool:
-        if not (whole := verifies(path)):
-            self.progress.event(
-                self.standing.step, "advice", f"{path} is damaged and left out of the average"
+        # Average and validate. The other ranks have left by now.
+        self.progress.event(
+            self.state.step,
+            "validating",
+            f"the average of the {self.recipe.training.average} {len(paths)} checkpoints",
+        )
+        weights = average(paths)
+        alone = World(0, 1, self.world.device)
+        on_device = {name: weight.to(alone.device) for name, weight in weights.items()}
+        try:
+            result = self.score(on_device, alone)
+        except Interrupted:
+            signal_name = self.signals.received[0]
+            return StopReason(
+                f"{signal_name}: all steps are saved; run the same command again to finish",
+                final=False,
             )
-        return whole
+
+        # Keep the average unless an earlier model was better.
+        self._save_bundle("last", result, weights)
+        best = (self.state.best, -self.state.best_loss)
+        if result is not None and (result.value(result.metric), -result.loss) >= best:
+            self._save_bundle("best", result, weights)
+        return reason
+
+    def _verify(self, path: Path) -> bool:
+        intact = verifies(path)
+        if not intact:
+            self.progress.event(
+                self.state.step, "advice", f"{path} is damaged and left out of the average"
+            )
+        return intact
 
     def _save_bundle(self, name: str, result: Validation | None, weights: Weights) -> None:
-        if not self.world.speaks:
+        if not self.world.is_main:
             return
-        scores = (
-            {}
-            if result is None
-            else {key: getattr(result, key) for key in ("loss", "perplexity", "bleu", "chrf")}
-        )
+
+        scores: dict[str, float] = {}
+        if result is not None:
+            scores = {key: getattr(result, key) for key in ("loss", "perplexity", "bleu", "chrf")}
         finite = {key: value for key, value in scores.items() if math.isfinite(value)}
         provenance = {
-            "step": self.standing.step,
+            "step": self.state.step,
             "data": self.store.fingerprint,
             "hardware": hardware(),
         }

@@ -1,6 +1,6 @@
-"""SIGTERM and SIGINT as something to look at between two steps, or to leave work that can be done again.
+"""SIGTERM and SIGINT, noted for the training loop or interrupting work that can be repeated.
 
-A signal to one rank is one to all: they agree on what they do about it.
+A signal to one rank counts for all: the ranks agree on how to react.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from transduce.training.distributed import World
 T = TypeVar("T")
 
 
-class Interrupted(BaseException):  # no `except Exception` on its way may swallow it
-    """A signal came during work that leaves no traces."""
+class Interrupted(BaseException):  # a BaseException, so that no `except Exception` swallows it
+    """A signal arrived during interruptible work."""
 
 
 class Signals:
-    """The names of those that came, for the loop to look at."""
+    """The names of the signals that have arrived, in order."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.received: list[str] = []
         self._interrupt = False
 
-    def interruptible(self, work: Callable[[], T], world: World) -> T:
-        """Work that leaves no traces. A signal ends it at once, on other ranks after it; then all raise `Interrupted`.
+    def run_interruptible(self, work: Callable[[], T], world: World) -> T:
+        """Run work without side effects, which a signal may interrupt at any moment.
 
-        Every rank of the world must call it, and none may wait for another in its work.
+        After a signal to any rank, all ranks raise `Interrupted`: that rank at once, the others
+        when their work is done. Every rank of the world must call this, and the work itself must
+        not wait for other ranks.
         """
         with suppress(Interrupted), self._interrupting():
             result = work()
-        if world.any(bool(self.seen)):
+        if world.any(bool(self.received)):
             raise Interrupted
         return result
 
@@ -42,31 +44,31 @@ class Signals:
     def _interrupting(self) -> Iterator[None]:
         self._interrupt = True
         try:
-            if self.seen:
+            if self.received:
                 raise Interrupted
             yield
         finally:
             self._interrupt = False
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """The handler; a second SIGINT interrupts anything."""
-        if self.seen and number == signal.SIGINT:
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal; a second SIGINT raises KeyboardInterrupt wherever the program is."""
+        if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.seen.append(signal.Signals(number).name)
+        self.received.append(signal.Signals(number).name)
         if self._interrupt:
-            self._interrupt = False  # once: the work may have been about to end
+            self._interrupt = False  # only once: the work may be about to end anyway
             raise Interrupted
 
 
 @contextmanager
-def watched_signals() -> Iterator[Signals]:
-    """Signals are noted here until the end of the block."""
+def catch_signals() -> Iterator[Signals]:
+    """Collect SIGTERM and SIGINT until the end of the block."""
     signals = Signals()
-    before = {
-        number: signal.signal(number, signals.note) for number in (signal.SIGTERM, signal.SIGINT)
+    previous = {
+        number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
         yield signals
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,5 +1,8 @@
-"""One optimizer step. The loss is a sum, divided once by the target tokens of all micro-batches on all ranks, so that
-accumulation, packing and uneven ranks give exactly the gradient of one big batch."""
+"""One optimizer step.
+
+The loss is a sum. It is divided once by the number of target tokens in all micro-batches on all
+ranks, so accumulation, packing and uneven ranks give exactly the gradient of one large batch.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from transduce.config import TrainingConfig
 from transduce.data.batches import up_to
 from transduce.errors import ConfigError
 from transduce.model import Tokens
-from transduce.training.distributed import World, gradients_shared
-from transduce.training.hooks import Loss, own_loss
-from transduce.training.loss import ends_as_standard, projected_loss, smoothed_loss
+from transduce.training.distributed import World, gradient_sync
+from transduce.training.hooks import Loss, call_loss
+from transduce.training.loss import has_standard_output, projected_loss, smoothed_loss
 from transduce.training.optimizer import set_learning_rate
 
-# Source and target, both as they are: the learner shifts the target.
+# Source and target. The target is not shifted: the learner does that.
 MicroBatch = tuple[Tokens, Tokens]
 
 
 class Learner(nn.Module):
-    """The model and its loss as one module: the root for which FSDP gathers the shared matrix.
+    """The model and its loss as one module, the root that DDP and FSDP wrap.
 
-    In bf16 the weights stay float32 masters; each forward pass works on a rounded copy of them.
+    In bf16 the weights stay float32 masters; each forward pass uses a rounded copy of them.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Learner(nn.Module):
         self.loss = loss
 
     def forward(self, source: Tokens, target: Tokens) -> Tensor:
-        """(B, S), (B, T) -> what is minimized and the negative log-likelihood, summed: (2,)."""
+        """(B, S), (B, T) -> (2,): sums of the training loss and the negative log-likelihood."""
         if not self.bf16:
             return self._sums(source, target)
         names, weights = zip(*self.named_parameters(), strict=True)
@@ -51,42 +54,51 @@ class Learner(nn.Module):
 
     def _sums(self, source: Tokens, target: Tokens) -> Tensor:
         inputs = target.shifted_right(self.model.config.pad)
-        if self.loss is None and source.ids.is_cuda and ends_as_standard(self.model):
+
+        # On a GPU, a standard model's last product is fused with the loss.
+        if self.loss is None and source.ids.is_cuda and has_standard_output(self.model):
             hidden, _ = self.model.decode_hidden(inputs, self.model.encode(source))
             return projected_loss(hidden, self.model.output_weight, target.ids, self.eps_ls)
+
         logits = teacher_forced(self.model, source, inputs)
         if self.loss is None:
             return torch.stack(smoothed_loss(logits, target.ids, self.eps_ls))
-        likelihood = smoothed_loss(logits.detach(), target.ids, 0.0)[1]
-        return torch.stack([own_loss(self.loss, logits, target.ids), likelihood])
+
+        # With a custom loss, the perplexity still comes from the likelihood.
+        nll = smoothed_loss(logits.detach(), target.ids, 0.0)[1]
+        return torch.stack([call_loss(self.loss, logits, target.ids), nll])
 
 
 def teacher_forced(model: Any, source: Tokens, inputs: Tokens) -> Tensor:
-    """The logits of every target position, by the model's own `forward` if it has one:  -> (B, T, V)."""
-    has_forward = type(model).forward is not nn.Module.forward
-    logits: Tensor = (
-        model(source, inputs) if has_forward else model.decode(inputs, model.encode(source))[0]
-    )
-    if logits.shape != (expected := (*inputs.ids.shape, model.config.vocab_size)):
+    """Return the logits of every target position, (B, T, V).
+
+    A model with a `forward` of its own is called; otherwise its `encode` and `decode` are.
+    """
+    if type(model).forward is not nn.Module.forward:
+        logits: Tensor = model(source, inputs)
+    else:
+        logits = model.decode(inputs, model.encode(source))[0]
+
+    expected = (*inputs.ids.shape, model.config.vocab_size)
+    if logits.shape != expected:
         raise ConfigError(
-            f"the model {type(model).__name__} gave logits of shape {tuple(logits.shape)}; expected {expected}: "
-            "rows, tokens, vocabulary"
+            f"the model {type(model).__name__} returned logits of shape {tuple(logits.shape)}; "
+            f"expected {expected}: rows, tokens, vocabulary"
         )
     return logits
 
 
 class _Rounded(torch.autograd.Function):
-    """All weights as bf16 in a few launches, and their gradients back as float32."""
+    """Copy all weights to bf16 in a few launches, and their gradients back to float32."""
 
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
-        # One after the other, so that weights which are multiplied together are one matrix already.
+        # The copies are adjacent in one buffer, so weights that are multiplied together (w_q, w_k
+        # and w_v) already form one matrix.
         sizes = [up_to(weight.numel(), 8) for weight in weights]
-        parts = weights[0].new_empty(sum(sizes), dtype=torch.bfloat16).split(sizes)
-        copies = [
-            part[: weight.numel()].view_as(weight)
-            for part, weight in zip(parts, weights, strict=True)
-        ]
+        buffer = weights[0].new_empty(sum(sizes), dtype=torch.bfloat16)
+        parts = zip(buffer.split(sizes), weights, strict=True)
+        copies = [part[: weight.numel()].view_as(weight) for part, weight in parts]
         torch._foreach_copy_(copies, list(weights))
         return tuple(copies)
 
@@ -99,25 +111,25 @@ class _Rounded(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step did, over all ranks. Tensors, so that a GPU need not be waited for."""
+    """The result of one step over all ranks, as tensors: reading them waits for the GPU."""
 
-    sums: Tensor  # (2,): smoothed loss, negative log-likelihood
+    sums: Tensor  # (2,): training loss, negative log-likelihood
     target_tokens: int
     gradient_norm: Tensor
 
     @property
     def loss(self) -> float:
-        """Per target token."""
+        """The training loss per target token."""
         return float(self.sums[0]) / self.target_tokens
 
     @property
     def perplexity(self) -> float:
-        """Per target token, without smoothing."""
+        """The perplexity per target token, without label smoothing."""
         return math.exp(min(float(self.sums[1]) / self.target_tokens, 700.0))
 
     @property
     def finite(self) -> bool:
-        """Whether the weights were updated."""
+        """Whether the gradient was finite, so that the weights were updated."""
         return bool(torch.isfinite(self.gradient_norm))
 
 
@@ -131,13 +143,15 @@ def train_step(
     rate: float,
     world: World,
 ) -> StepResult:
-    """Step 1, 2, 3, ...: gradients of the micro-batches of this rank, shared by all, and one update.
+    """Take step 1, 2, 3, ...: accumulate gradients, share them between ranks, update once.
 
-    `target_tokens` counts those of all ranks. A gradient that is not finite on any rank is applied on none.
+    `micro_batches` are those of this rank; `target_tokens` counts those of all ranks. If the
+    gradient is not finite on any rank, no rank applies it.
     """
     seed_dropout(training.seed, step, world.rank, world.device)
     set_learning_rate(optimizers, rate)
-    # DDP and FSDP average over ranks; the gradient wanted is the sum over ranks by the global count.
+    # DDP and FSDP average over ranks, but the gradient is the sum over ranks divided by the
+    # global number of tokens.
     scale = torch.tensor(world.size / target_tokens, device=world.device)
     sums, norm = accumulate(learner, micro_batches, scale)
     update(learner, optimizers, norm, training.clip_norm)
@@ -147,26 +161,32 @@ def train_step(
 def accumulate(
     learner: nn.Module, micro_batches: Sequence[MicroBatch], scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of the scaled loss of all micro-batches: its two sums on this rank, and the norm over all ranks."""
+    """Accumulate the gradients of the scaled loss over the micro-batches.
+
+    Return the two sums of `Learner.forward` on this rank, and the gradient norm over all ranks.
+    """
     sums = torch.zeros(2, device=scale.device)
     for index, (source, target) in enumerate(micro_batches):
-        with gradients_shared(learner, now=index == len(micro_batches) - 1):
+        # Ranks exchange gradients once a step, after the last micro-batch.
+        with gradient_sync(learner, now=index == len(micro_batches) - 1):
             part = learner(source, target)
             (part[0] * scale).backward()
         sums = sums + part.detach()
-    norm = nn.utils.get_total_norm(
-        [weight.grad for weight in learner.parameters() if weight.grad is not None]
-    )
-    return sums, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    gradients = [weight.grad for weight in learner.parameters() if weight.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if hasattr(norm, "full_tensor"):  # FSDP: each rank has the norm of its shards
+        norm = norm.full_tensor()
+    return sums, norm
 
 
 def update(learner: nn.Module, optimizers: list[Optimizer], norm: Tensor, clip_norm: float) -> None:
-    """Clip, and let the optimizers apply the gradient if it is finite: the norm is the same number on all ranks."""
+    """Clip the gradient and apply it if it is finite. All ranks pass the same norm."""
     if clip_norm > 0:
         nn.utils.clip_grads_with_norm_(learner.parameters(), clip_norm, norm)
     for optimizer in optimizers:
-        # Decided on the device: the host need not wait.
         if norm.is_cuda and optimizer.defaults.get("fused"):
+            # A fused optimizer skips the step on the device, so Python need not wait for the norm.
             optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
             optimizer.step()
         elif torch.isfinite(norm):
@@ -175,9 +195,10 @@ def update(learner: nn.Module, optimizers: list[Optimizer], norm: Tensor, clip_n
 
 
 def seed_dropout(seed: int, step: int, rank: int, device: torch.device) -> None:
-    """Seed the generator that a step draws from.
+    """Seed the random generators that a step uses.
 
-    `torch.manual_seed` would take a stack trace for each kind of device that the machine has not.
+    `torch.manual_seed` is not used: it takes a stack trace for each device type that the machine
+    does not have, which is slow.
     """
     number = dropout_seed(seed, step, rank)
     if device.type == "cuda":
@@ -186,5 +207,5 @@ def seed_dropout(seed: int, step: int, rank: int, device: torch.device) -> None:
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:
-    """Dropout is a function of these numbers alone, so that a resumed run repeats it."""
-    return hash((seed, step, rank)) % 2**63  # a hash of integers does not vary between processes
+    """Return a seed that depends on nothing else, so that a resumed run repeats its dropout."""
+    return hash((seed, step, rank)) % 2**63  # a hash of integers is the same in every process

@@ -1,4 +1,4 @@
-"""`transduce.train` and `transduce train`: from a recipe to a trained run, on any number of ranks."""
+"""`transduce.train` and `transduce train`: from a recipe to a run, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -151,9 +151,7 @@ def _tokenizers_of(bundle: Bundle, own: OwnTokenizers) -> dict[str, Tokenizer]:
 def _load_start(requested: str | Path | None, run: Path) -> Bundle | None:
     """Return the bundle to start from, or None. A run that was started remembers its own."""
     remembered = started_from(run)
-    path = requested
-    if not path and remembered:
-        path = remembered[1]
+    path = requested or (remembered[1] if remembered else None)
     if path is None:
         return None
 

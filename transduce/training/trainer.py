@@ -1,4 +1,4 @@
-"""The loop: step, report, validate, save. It decides only when; what happens is elsewhere."""
+"""The training loop: step, report, validate, save. It decides when; other modules do the work."""
 
 from __future__ import annotations
 
@@ -17,35 +17,41 @@ from transduce.data.sampler import Sampler
 from transduce.data.store import Store
 from transduce.describe import count_flops
 from transduce.errors import CheckpointError, ConfigError, HookError, RankError, lacks_memory
-from transduce.kernels.accelerate import accelerate, deviation
+from transduce.kernels.accelerate import Acceleration, accelerate, deviation
 from transduce.monitoring.hardware import peak_flops
 from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
 from transduce.storage.bundle import Bundle
-from transduce.storage.checkpoint import BackgroundSaver, load_newest, step_of
-from transduce.storage.run_lock import held
+from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, load_newest, step_of
+from transduce.storage.lock import lock_run
 from transduce.training.cuda_graph import GraphedStep
 from transduce.training.diagnosis import divergence_advice, settings_advice
 from transduce.training.distributed import OutOfMemory, World, distribute
 from transduce.training.hooks import Hooks
-from transduce.training.memory import fitting_micro_batches, recompute, too_few
+from transduce.training.memory import (
+    MOST_MICRO_BATCHES,
+    choose_micro_batches,
+    out_of_memory_note,
+    recompute_activations,
+)
 from transduce.training.meter import Meter
 from transduce.training.prefetch import Prefetcher
 from transduce.training.run_folder import (
-    claim,
-    ended,
-    fit_to_store,
+    check_not_removed,
+    check_same_recipe,
+    claim_folder,
+    find_finished,
     mark_finished,
-    refuse_another,
-    refuse_removed,
+    set_vocabulary_sizes,
 )
-from transduce.training.run_state import RunState
-from transduce.training.selection import Ending, Judge
-from transduce.training.signals import Interrupted, Signals, watched_signals
-from transduce.training.state_dict import collect, load_weights, restore, spread, whole
+from transduce.training.run_state import RunState, StopReason
+from transduce.training.selection import ModelSelector
+from transduce.training.signals import Interrupted, Signals, catch_signals
+from transduce.training.state_dict import collect, gather, load_weights, restore, shard_like
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 
-MOST_SKIPPED = 10  # steps in a row that were not finite, after which the run stops
+MOST_SKIPPED = 10  # steps in a row with a gradient that is not finite, after which the run stops
+DEFAULT_HOOK = "the recipe's"  # in messages, where no custom function was passed
 
 
 def run_training(
@@ -57,21 +63,22 @@ def run_training(
     start_from: Bundle | None = None,
     hooks: Hooks | None = None,
 ) -> RunState:
-    """Train until the recipe is fulfilled or a signal comes; a run that was begun goes on where it was."""
-    recipe = fit_to_store(recipe, store)
-    with held(run) if world.speaks else nullcontext():
-        if world.speaks:
-            refuse_another(run, recipe)
-        if standing := ended(run, recipe, _tokenizers(store), world):
-            return standing
+    """Train until the run is complete or a signal arrives; resume a run that was started."""
+    recipe = set_vocabulary_sizes(recipe, store)
+    with lock_run(run) if world.is_main else nullcontext():
+        if world.is_main:
+            check_same_recipe(run, recipe)
+        finished = find_finished(run, recipe, _tokenizers(store), world)
+        if finished is not None:
+            return finished
         trainer = Trainer(recipe, store, run, world, start_from, hooks or Hooks())
-        if world.speaks:
-            claim(run, recipe, start_from)
+        if world.is_main:
+            claim_folder(run, recipe, start_from)
         return trainer.run_to_end()
 
 
 class Trainer:
-    """A run: the model and its optimizers, where it stands, and the folder it is written to."""
+    """A run in training: the model, its optimizers, the state of the run and its folder."""
 
     def __init__(
         self,
@@ -82,21 +89,27 @@ class Trainer:
         start_from: Bundle | None,
         hooks: Hooks,
     ) -> None:
-        self.recipe, self.store, self.run, self.world, self.hooks = recipe, store, run, world, hooks
+        self.recipe = recipe
+        self.store = store
+        self.run = run
+        self.world = world
+        self.hooks = hooks
+        self.messages: list[tuple[str, str]] = []  # events to report: (kind, message)
         training = recipe.training
-        self.rate = hooks.rate(recipe)
-        self.micro_batches = fitting_micro_batches(recipe, world, run)  # before memory is taken
+        self.schedule = hooks.build_schedule(recipe)
+        # Estimated before the model takes memory.
+        self.micro_batches = choose_micro_batches(recipe, world, run)
+
+        # The model, fast on its device.
         torch.manual_seed(training.seed)
         self.model: Any = hooks.build_model(recipe.model).to(world.device)
         acceleration = accelerate(self.model, world.device)
         if training.recompute:
-            recompute(self.model)
-        self.bf16 = training.precision == "bf16" or (
-            training.precision == "auto"
-            and world.device.type == "cuda"
-            and torch.cuda.is_bf16_supported()
-        )
-        # Which rounds what it gathers itself.
+            recompute_activations(self.model)
+        self.layout: Layout = "packed" if acceleration.packs else "padded"
+
+        # The learner, spread over the ranks. FSDP rounds to bf16 by itself.
+        self.bf16 = _uses_bf16(recipe, world)
         sharded = world.size > 1 and training.sharding == "fsdp"
         learner = Learner(
             self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss
@@ -105,328 +118,404 @@ class Trainer:
             learner.train(), self.model, training.sharding, world, bf16=self.bf16
         )
         self.optimizers = hooks.build_optimizers(self.learner.named_parameters(), training)
-        self.standing = RunState(tokenizers=_tokenizers(store), hooks=hooks.names)
-        self.ema: dict[str, Tensor] = {}
-        self.messages: list[tuple[str, str]] = []  # kinds of events, and what they say
-        self._resume(start_from)
-        self.messages += [("advice", advice) for advice in settings_advice(training)]
-        self.layout: Layout = "packed" if acceleration.packs else "padded"
-        self.plan = Sampler.of(recipe, store, self.layout)
-        python = self._part_of_python(learner)
-        if world.device.type == "cuda":
-            graph = f"; no CUDA graph: {python}" if python else "; the step is one CUDA graph"
-            self.messages.append(("kernels", f"{acceleration}{graph}"))
-        if hooks.optimizers is not None:
-            names = ", ".join(type(each).__name__ for each in self.optimizers)
-            self.messages.append(
-                ("advice", f"the schedule sets the learning rate of {names}, not its own lr")
-            )
-        graphed = world.device.type == "cuda" and not python
-        self._graph = (
-            GraphedStep(learner, self.optimizers, training, world.device) if graphed else None
-        )
 
-    def _part_of_python(self, learner: Learner) -> str | None:
-        """Why a step cannot be captured as one CUDA graph: something in it is decided by Python at every step."""
+        # The state of the run: new, or that of the newest checkpoint.
+        self.state = RunState(tokenizers=_tokenizers(store), hooks=hooks.names)
+        self.ema: dict[str, Tensor] = {}
+        checkpoint = self._find_checkpoint()
+        if checkpoint is not None:
+            self._resume(checkpoint)
+        else:
+            self._start(start_from)
+        self.sampler = Sampler.of(recipe, store, self.layout)
+
+        # The step, captured as a CUDA graph if possible.
+        obstacle = self._graph_obstacle()
+        self._graph: GraphedStep | None = None
+        if world.device.type == "cuda" and not obstacle:
+            self._graph = GraphedStep(learner, self.optimizers, training, world.device)
+
+        self._describe_settings(acceleration, obstacle)
+
+    def _describe_settings(self, acceleration: Acceleration, graph_obstacle: str | None) -> None:
+        """Add messages about the settings and what follows from them."""
+        self.messages += [("advice", advice) for advice in settings_advice(self.recipe.training)]
+        if self.world.device.type == "cuda":
+            graph = "the step is one CUDA graph"
+            if graph_obstacle:
+                graph = f"no CUDA graph: {graph_obstacle}"
+            self.messages.append(("kernels", f"{acceleration}; {graph}"))
+        if self.hooks.optimizers is not None:
+            names = ", ".join(type(optimizer).__name__ for optimizer in self.optimizers)
+            self.messages.append(
+                ("advice", f"the schedule sets the learning rate of {names}; its own lr is ignored")
+            )
+
+    def _graph_obstacle(self) -> str | None:
+        """Return why Python must take part in every step, so that it cannot be a CUDA graph."""
         training = self.recipe.training
-        reasons = {
+        obstacles = {
             "several ranks": self.world.size > 1,
-            "training.optimizer is muon": training.optimizer == "muon",
+            "training.optimizer=muon": training.optimizer == "muon",
             "training.recompute": training.recompute,
-            "optimizers of your own": self.hooks.optimizers is not None,
-            "a loss of your own": learner.loss is not None,
-            "rows of many lengths": self.layout == "padded",
+            "custom optimizers": self.hooks.optimizers is not None,
+            "a custom loss": self.hooks.loss is not None,
+            "rows of different lengths": self.layout == "padded",
         }
-        found = deviation(self.model) if self.world.size == 1 and not training.recompute else None
-        return next((reason for reason, holds in reasons.items() if holds), found)
+        for obstacle, applies in obstacles.items():
+            if applies:
+                return obstacle
+        return deviation(self.model)
 
     def run_to_end(self) -> RunState:
-        """Steps until the end, a goal, patience or a signal."""
-        standing = self.standing
+        """Train until the last step, a goal, the end of patience, or a signal."""
+        state = self.state
         saver = BackgroundSaver(
             self.run / "checkpoints", keep=self.recipe.training.keep_checkpoints
         )
         with (
-            self._progress() as progress,
-            self.world.naming_the_lost(),
+            self._open_progress() as progress,
+            self.world.naming_lost_ranks(),
             saver,
-            watched_signals() as signals,
+            catch_signals() as signals,
         ):
             for kind, message in self.messages:
-                progress.event(standing.step, kind, message)
+                progress.event(state.step, kind, message)
             if self._graph is not None:
-                progress.event(
-                    standing.step, "compiling", "the kernels, and the step as one CUDA graph"
-                )
-            judge = Judge(
+                progress.event(state.step, "compiling", "kernels, and the step as one CUDA graph")
+            selector = ModelSelector(
                 self.recipe,
                 self.store,
                 self.run,
                 self.world,
-                standing,
+                state,
                 progress,
                 signals,
                 self.hooks,
                 self.layout,
             )
-            try:
-                ending = self._loop(judge, saver, signals)
-            except HookError as error:
-                if self.world.size == 1 and standing.step:
-                    self._save(judge, saver)
-                    saver.wait()
-                    raise HookError(
-                        f"{error}; step {standing.step:,} is saved, and the run can go on"
-                    ) from error
-                raise
-            saver.wait()
-            if ending.final and not self.ema:
-                ending = judge.finish(ending)
-            if ending.final:
-                progress.finish(standing.step, ending.message)
-                if self.world.speaks:
-                    mark_finished(self.run, standing)
-            else:
-                progress.event(standing.step, "stop", ending.message)
-                # torchrun starts again who leaves with a status, were it a single rank.
-                if self.world.size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-                    standing.stopped_by = signals.seen[0] if signals.seen else ""
-        return standing
 
-    def _loop(self, judge: Judge, saver: BackgroundSaver, signals: Signals) -> Ending:
-        training, standing, progress = self.recipe.training, self.standing, judge.progress
-        interval = Meter(progress, self.rate)
-        self._validate(judge)  # a signal may have kept it from being done, and may again
-        ending, settled = self._stopped(judge) or self._judged(), standing.step
-        while not ending and standing.step < training.steps:
-            feed = Prefetcher(self.plan, self.world, self.micro_batches, standing.step + 1)
+            # Train. A mistake in a callback costs no step.
             try:
-                for item in feed:
+                reason = self._loop(selector, saver)
+            except HookError as error:
+                if self.world.size > 1 or not state.step:
+                    raise
+                self._save(selector, saver)
+                saver.wait()
+                raise HookError(
+                    f"{error}; step {state.step:,} is saved, and the run can be resumed"
+                ) from error
+            saver.wait()
+
+            self._end(reason, selector)
+        return state
+
+    def _end(self, reason: StopReason, selector: ModelSelector) -> None:
+        """Complete the run, or report how it was stopped."""
+        if reason.final and not self.ema:
+            reason = selector.finish(reason)
+        if reason.final:
+            selector.progress.finish(self.state.step, reason.message)
+            if self.world.is_main:
+                mark_finished(self.run, self.state)
+        else:
+            selector.progress.event(self.state.step, "stop", reason.message)
+            self._note_signal(selector.signals)
+
+    def _note_signal(self, signals: Signals) -> None:
+        """Remember the signal that stopped this attempt: it decides the exit status.
+
+        Not under torchrun, which would restart processes that exit with a status, even a single
+        one.
+        """
+        under_torchrun = self.world.size > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+        if signals.received and not under_torchrun:
+            self.state.stopped_by = signals.received[0]
+
+    def _loop(self, selector: ModelSelector, saver: BackgroundSaver) -> StopReason:
+        training = self.recipe.training
+        state = self.state
+        meter = Meter(selector.progress, self.schedule)
+
+        # A signal may have interrupted the validation of this step, and may do so again.
+        self._validate(selector)
+        reason = self._interruption(selector) or state.stop_by_score(training)
+        completed = state.step  # the last step that was also validated and saved, if due
+
+        while not reason and state.step < training.steps:
+            prefetcher = Prefetcher(self.sampler, self.world, self.micro_batches, state.step + 1)
+            try:
+                for item in prefetcher:
+                    # Take the step.
                     result = self._step(item.micro_batches, item.target_tokens, item.step)
-                    standing.step = item.step
-                    interval.add(result, item.source_tokens, feed.waited)
-                    saver.look()
-                    if any(
-                        map(
-                            self._due,
-                            (training.report_every, training.validate_every, training.save_every),
-                        )
-                    ):
-                        refuse_removed(self.run)
-                        self._note_skips(interval.write(standing.step), progress)
-                    ending, settled = self._settle(judge, saver, interval), standing.step
-                    if ending or standing.step >= training.steps:
+                    state.step = item.step
+                    meter.add(result, item.source_tokens, prefetcher.idle_seconds)
+                    saver.look()  # raises if the last save failed
+
+                    # Report before validating and saving, which are no time of steps.
+                    if self._report_is_due():
+                        check_not_removed(self.run)
+                        self._count_skipped(meter.report(state.step), selector.progress)
+                    reason = self._complete_step(selector, saver, meter)
+                    completed = state.step
+                    if reason or state.step >= training.steps:
                         break
-                    interval.resume()
+                    meter.restart_clock()
             except RuntimeError as error:
                 if not lacks_memory(error):
                     raise
-                self._halve(
-                    progress, together=self.world.size == 1 or isinstance(error, OutOfMemory)
-                )
+                all_ranks_know = self.world.size == 1 or isinstance(error, OutOfMemory)
+                self._halve_micro_batches(selector.progress, all_ranks_know)
             finally:
-                feed.close()
-            # There was no room to validate or to save; here the error's frames are gone.
-            if settled < standing.step:
-                ending, settled = self._settle(judge, saver, interval), standing.step
-        return ending or Ending(True, f"{standing.step:,} steps done")
+                prefetcher.close()
 
-    def _settle(self, judge: Judge, saver: BackgroundSaver, interval: Meter) -> Ending | None:
-        """After a step: validate and save, if they are due, and whether that or a signal is a reason to stop."""
-        self._validate(judge)
-        ending = self._stopped(judge) or self._judged()
-        scored = (
-            self.recipe.training.average == "best" and self.standing.validated == self.standing.step
-        )
-        # Or the last good checkpoint would make room for the same again.
-        good = self.standing.skipped_in_a_row < 2
-        if ending or scored or (good and self._due(self.recipe.training.save_every)):
-            # What a checkpoint is the result of, the records have: also where a signal ends the run.
-            self._note_skips(interval.write(self.standing.step), judge.progress)
-            self._save(judge, saver)
-        return ending
+            # If memory ran out while validating or saving, try again here, where the tensors that
+            # the error's frames held are free.
+            if completed < state.step:
+                reason = self._complete_step(selector, saver, meter)
+                completed = state.step
+        return reason or StopReason(f"{state.step:,} steps done")
 
-    def _stopped(self, judge: Judge) -> Ending | None:
-        """If a signal has come to any rank, or a callback wants the run to end."""
-        signals, asked = judge.signals, judge.progress.end_wanted
-        if not self.world.any(bool(signals.seen) or asked):
+    def _report_is_due(self) -> bool:
+        training = self.recipe.training
+        intervals = (training.report_every, training.validate_every, training.save_every)
+        return any(self._is_due(interval) for interval in intervals)
+
+    def _is_due(self, interval: int) -> bool:
+        return self.state.step % interval == 0 or self.state.step == self.recipe.training.steps
+
+    def _complete_step(
+        self, selector: ModelSelector, saver: BackgroundSaver, meter: Meter
+    ) -> StopReason | None:
+        """Validate and save after a step, if they are due; return why to stop, or None."""
+        training = self.recipe.training
+        self._validate(selector)
+        reason = self._interruption(selector) or self.state.stop_by_score(training)
+
+        # Every scored step is saved if the best checkpoints are averaged. While steps are being
+        # skipped nothing changes, and saving would displace the last good checkpoint.
+        scored = training.average == "best" and self.state.validated == self.state.step
+        healthy = self.state.skipped_in_a_row < 2
+        if reason or scored or (healthy and self._is_due(training.save_every)):
+            # The records must contain every step that a checkpoint contains.
+            self._count_skipped(meter.report(self.state.step), selector.progress)
+            self._save(selector, saver)
+        return reason
+
+    def _interruption(self, selector: ModelSelector) -> StopReason | None:
+        """Return a reason to stop if any rank got a signal or a callback asks for it."""
+        received = selector.signals.received
+        requested = selector.progress.stop_requested
+        if not self.world.any(bool(received) or requested):
             return None
-        name = (
-            "a callback"
-            if asked
-            else signals.seen[0]
-            if signals.seen
-            else "a signal to another rank"
+        if requested:
+            cause = "a callback"
+        elif received:
+            cause = received[0]
+        else:
+            cause = "a signal to another rank"
+        return StopReason(
+            f"{cause}: the run is saved; run the same command again to resume", final=False
         )
-        return Ending(False, f"{name}: saved; the same command goes on from here")
 
-    def _judged(self) -> Ending | None:
-        """If the scores are a reason to stop."""
-        end = self.standing.verdict(self.recipe.training)
-        return Ending(True, end.why) if end else None
+    def _validate(self, selector: ModelSelector) -> None:
+        """Validate and keep the model, if that is due and not yet done."""
+        training = self.recipe.training
+        if not self._is_due(training.validate_every) or self.state.validated == self.state.step:
+            return
+        if self._interruption(selector):
+            return
 
-    def _validate(self, judge: Judge) -> None:
-        """If it is due and not yet done: scores and bundles."""
-        if (
-            not self._due(self.recipe.training.validate_every)
-            or self.standing.validated == self.standing.step
-        ):
-            return
-        if self._stopped(judge):
-            return
-        weights = whole(self.ema) if self.ema else collect(self.learner, self.optimizers)["model"]
+        averaged = gather(self.ema)
+        weights = averaged or collect(self.learner, self.optimizers)["model"]
         if self.store.validation.pairs:
-            what = "translating" if self.recipe.training.validation_sentences else "the loss of"
-            judge.progress.event(self.standing.step, "validating", f"{what} the validation set")
+            work = "translating" if training.validation_sentences else "computing the loss of"
+            selector.progress.event(self.state.step, "validating", f"{work} the validation set")
         with suppress(Interrupted):
-            judge.keep(judge.score(weights), weights)
-
-    def _due(self, every: int) -> bool:
-        return self.standing.step % every == 0 or self.standing.step == self.recipe.training.steps
+            selector.keep(selector.score(weights), weights)
 
     def _step(
         self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int
     ) -> StepResult:
-        rate = self.rate(step)
+        rate = self.schedule(step)
         if self._graph is not None:
             result = self._graph(micro_batches, target_tokens, step, rate)
         else:
-            training = self.recipe.training
             result = train_step(
                 self.learner,
                 self.optimizers,
                 micro_batches,
                 target_tokens,
-                training,
+                self.recipe.training,
                 step,
                 rate,
                 self.world,
             )
         if self.recipe.training.ema:
-            weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
-            if not self.ema:
-                self.ema = {name: weight.clone() for name, weight in weights.items()}
-            torch._foreach_lerp_(
-                list(self.ema.values()), list(weights.values()), 1 - self.recipe.training.ema
-            )
+            self._update_ema()
         return result
 
-    def _halve(self, progress: Progress, together: bool) -> None:
-        """Twice as many micro-batches of half the size: the same gradient in less memory.
+    def _update_ema(self) -> None:
+        """Update the exponential moving average of the weights."""
+        weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
+        if not self.ema:
+            self.ema = {name: weight.clone() for name, weight in weights.items()}
+        torch._foreach_lerp_(
+            list(self.ema.values()), list(weights.values()), 1 - self.recipe.training.ema
+        )
 
-        A rank that is alone with its error cannot: the others wait for it in the middle of a step. It leaves a note.
+    def _halve_micro_batches(self, progress: Progress, all_ranks_know: bool) -> None:
+        """Use twice as many micro-batches of half the size: the same gradient, less memory.
+
+        If only this rank ran out of memory, the others wait for it in the middle of a step. Then
+        it leaves a note for the next attempt, and ends.
         """
-        if self.micro_batches >= 1024:
+        if self.micro_batches >= MOST_MICRO_BATCHES:
             raise ConfigError(
-                f"out of memory with {self.micro_batches} micro-batches a step; choose a smaller model"
+                f"out of memory with {self.micro_batches} micro-batches per step; choose a "
+                "smaller model"
             ) from None
-        if not together:
-            too_few(self.run, self.world, self.micro_batches).touch()
+        if not all_ranks_know:
+            out_of_memory_note(self.run, self.world, self.micro_batches).touch()
             raise RankError(
-                f"rank {self.world.rank} ran out of memory with {self.micro_batches} micro-batches a step; started "
-                f"again, as torchrun --max-restarts does, the run goes on with {2 * self.micro_batches}"
+                f"rank {self.world.rank} ran out of memory with {self.micro_batches} micro-batches "
+                "per step; restart the run (torchrun --max-restarts does that), and it resumes "
+                f"with {2 * self.micro_batches}"
             ) from None
+
+        # Free the memory of the failed step, half a gradient included.
         self.micro_batches *= 2
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         if self._graph is not None:
-            self._graph.forget()
+            self._graph.reset()
         torch.cuda.empty_cache()
-        message = f"out of memory: each step now takes {self.micro_batches} micro-batches, with the same gradient"
-        progress.event(self.standing.step, "out-of-memory", message)
+        progress.event(
+            self.state.step,
+            "out-of-memory",
+            f"each step now uses {self.micro_batches} micro-batches, with the same gradient",
+        )
 
-    def _note_skips(self, skipped: list[bool], progress: Progress) -> None:
-        """Count steps that were not finite; too many in a row end the run, and the last checkpoint is good."""
-        standing, advice = self.standing, divergence_advice(self.recipe, bf16=self.bf16)
-        for step, was_skipped in enumerate(skipped, standing.step - len(skipped) + 1):
-            standing.skipped += was_skipped
-            standing.skipped_in_a_row = standing.skipped_in_a_row + 1 if was_skipped else 0
-            if standing.skipped_in_a_row >= MOST_SKIPPED:
+    def _count_skipped(self, skipped: list[bool], progress: Progress) -> None:
+        """Count the skipped steps among the last ones; end the run after too many in a row."""
+        state = self.state
+        advice = divergence_advice(self.recipe, bf16=self.bf16)
+        first_step = state.step - len(skipped) + 1
+        for step, was_skipped in enumerate(skipped, first_step):
+            state.skipped += was_skipped
+            state.skipped_in_a_row = state.skipped_in_a_row + 1 if was_skipped else 0
+            if state.skipped_in_a_row >= MOST_SKIPPED:
                 raise CheckpointError(
-                    f"{MOST_SKIPPED} steps in a row were not finite, the last is {step:,}; {advice}"
+                    f"the gradients of {MOST_SKIPPED} steps in a row were not finite, the last at "
+                    f"step {step:,}; {advice}"
                 )
         if any(skipped):
-            message = (
-                f"{standing.skipped} so far, for want of a finite gradient; if it goes on, {advice}"
+            progress.event(
+                state.step,
+                "skipped",
+                f"{state.skipped} steps so far, whose gradients were not finite; if this "
+                f"continues, {advice}",
             )
-            progress.event(standing.step, "skipped", message)
 
-    def _save(self, judge: Judge, saver: BackgroundSaver) -> None:
-        """Every rank collects, rank 0 writes."""
+    def _save(self, selector: ModelSelector, saver: BackgroundSaver) -> None:
+        """Save a checkpoint: every rank collects, rank 0 writes."""
         groups = collect(self.learner, self.optimizers)
         if self.ema:
-            groups["ema"] = whole(self.ema)
-        if self.world.speaks:
-            saver.wait()  # so that the last one counts among the best
-            protect = (
-                [step_of(path) for path in judge.averaged()]
-                if self.recipe.training.average == "best"
-                else []
-            )
-            saver.save(self.standing.step, groups, self.standing.to_json(), protect)
-
-    def _resume(self, start_from: Bundle | None) -> None:
-        found = load_newest(self.run / "checkpoints")
-        if not self.world.agrees(found.step if found else 0):
-            raise CheckpointError(
-                f"rank {self.world.rank} finds step {found.step if found else 0:,} in {self.run}, other ranks another; "
-                "expected a folder that all machines share"
-            )
-        if found is not None:
-            groups = {group: found.tensors(group) for group in found.groups}
-            self.standing = RunState.from_json(found.progress)
-            self._refuse_other_hooks()
-            restore(self.learner, self.optimizers, groups)
-            self.ema = spread(groups["ema"], self.model) if "ema" in groups else {}
-            if self.standing.tokenizers != _tokenizers(self.store):
-                raise ConfigError(
-                    f"{self.run} was begun with another tokenizer than that of {self.store.path}; "
-                    "choose another folder with --run, or go on with the first store"
-                )
-            passed_over = (
-                f", the newest whole checkpoint: {'; '.join(found.damaged)}"
-                if found.damaged
-                else ""
-            )
-            self.messages.append(("resumed", f"goes on after step {found.step:,}{passed_over}"))
+            groups["ema"] = gather(self.ema)
+        if not self.world.is_main:
             return
-        # Killed before its first save, or somebody removed what it saved.
+
+        saver.wait()  # so that the previous checkpoint counts among the best
+        protect: list[int] = []
+        if self.recipe.training.average == "best":
+            protect = [step_of(path) for path in selector.checkpoints_to_average()]
+        saver.save(self.state.step, groups, self.state.to_json(), protect)
+
+    def _find_checkpoint(self) -> Checkpoint | None:
+        """Return the newest intact checkpoint, which must be the same for all ranks."""
+        checkpoint = load_newest(self.run / "checkpoints")
+        step = checkpoint.step if checkpoint else 0
+        if not self.world.agrees(step):
+            raise CheckpointError(
+                f"rank {self.world.rank} finds step {step:,} in {self.run}, but other ranks find "
+                "another step; all machines must share this folder"
+            )
+        return checkpoint
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        """Restore the state of a checkpoint."""
+        groups = {group: checkpoint.tensors(group) for group in checkpoint.groups}
+        self.state = RunState.from_json(checkpoint.progress)
+        self._check_same_hooks()
+        restore(self.learner, self.optimizers, groups)
+        if "ema" in groups:
+            self.ema = shard_like(groups["ema"], self.model)
+        if self.state.tokenizers != _tokenizers(self.store):
+            raise ConfigError(
+                f"{self.run} was started with another tokenizer than that of {self.store.path}; "
+                "choose another folder with --run, or use the first store again"
+            )
+        message = f"after step {checkpoint.step:,}"
+        if checkpoint.damaged:
+            message += f", the newest intact checkpoint: {'; '.join(checkpoint.damaged)}"
+        self.messages.append(("resumed", message))
+
+    def _start(self, start_from: Bundle | None) -> None:
+        """Start at step 0, with the weights of a bundle if there is one."""
+        # The run was killed before its first save, or its checkpoints were removed.
         if (self.run / FILE_NAME).exists():
             self.messages.append(
-                ("started", f"anew: {self.run} was begun before, but holds no checkpoint")
+                (
+                    "started",
+                    f"again from step 0: {self.run} was started before, but has no checkpoint",
+                )
             )
-        if start_from is not None:
-            new = load_weights(
-                self.learner, start_from.weights(), partly=self.hooks.model is not None
-            )
-            without = (
-                f", but for {len(new)} weights that it has not, such as {new[0]}" if new else ""
-            )
-            self.messages.append(
-                ("started", f"from {start_from.path}, with its model and its tokenizer{without}")
-            )
+        if start_from is None:
+            return
+        custom_model = self.hooks.model is not None
+        new = load_weights(self.learner, start_from.weights(), allow_missing=custom_model)
+        message = f"from {start_from.path}, with its model and its tokenizer"
+        if new:
+            message += f", except for {len(new)} weights that it does not have, such as {new[0]}"
+        self.messages.append(("started", message))
 
-    def _refuse_other_hooks(self) -> None:
-        """A run goes on only with the functions that it was begun with."""
-        begun, now = self.standing.hooks, self.hooks.names
-        for name in sorted(begun.keys() | now.keys()):
-            if begun.get(name) != now.get(name):
-                before, after = (hooks.get(name, "the recipe's") for hooks in (begun, now))
+    def _check_same_hooks(self) -> None:
+        """Refuse to resume a run with other custom functions than it was started with."""
+        previous = self.state.hooks
+        current = self.hooks.names
+        for role in sorted(previous.keys() | current.keys()):
+            if previous.get(role) != current.get(role):
                 raise ConfigError(
-                    f"{self.run} was begun with {name} {before}, not {after}; hand in the same again, or choose "
-                    "another folder for a new run"
+                    f"{self.run} was started with {role} {previous.get(role, DEFAULT_HOOK)}, not "
+                    f"{current.get(role, DEFAULT_HOOK)}; pass the same again, or choose another "
+                    "folder for a new run"
                 )
 
-    def _progress(self) -> Progress:
-        if not self.world.speaks:
+    def _open_progress(self) -> Progress:
+        if not self.world.is_main:
             return Progress.silent()
-        name = torch.cuda.get_device_name() if self.world.device.type == "cuda" else "cpu"
-        peak = peak_flops(name)
+        device_name = "cpu"
+        if self.world.device.type == "cuda":
+            device_name = torch.cuda.get_device_name()
+        peak = peak_flops(device_name)
         return Progress(
-            self.run, self.recipe, self.recipe.training.steps, self.standing.step,
-            count_flops(self.recipe.model).training, peak * self.world.size if peak else None, tensorboard=True,
-            tell=self.hooks.tell,
-        )  # fmt: skip
+            self.run,
+            self.recipe,
+            self.recipe.training.steps,
+            self.state.step,
+            count_flops(self.recipe.model).training,
+            peak * self.world.size if peak else None,
+            tensorboard=True,
+            run_callbacks=self.hooks.run_callbacks,
+        )
+
+
+def _uses_bf16(recipe: Recipe, world: World) -> bool:
+    precision = recipe.training.precision
+    if precision != "auto":
+        return precision == "bf16"
+    return world.device.type == "cuda" and torch.cuda.is_bf16_supported()
 
 
 def _tokenizers(store: Store) -> list[str]:

@@ -1,4 +1,4 @@
-"""How good the model is by now: loss and perplexity over the validation set, BLEU and chrF through the translator."""
+"""Validation: loss and perplexity on the validation set, BLEU and chrF of translations of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from transduce.config import Recipe
 from transduce.data.batches import Batch, Layout, in_order
-from transduce.data.store import Store
+from transduce.data.store import Section, Store
 from transduce.evaluation.scores import score
 from transduce.kernels.accelerate import accelerate
 from transduce.training.distributed import World
@@ -24,12 +24,13 @@ from transduce.training.signals import Signals
 from transduce.training.step import teacher_forced
 from transduce.translation.translator import Translator
 
-SAMPLES = 4  # translations shown
+SAMPLES = 4  # translations to show
+MOST_TOKENS = 8_192  # in a validation batch
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores; those that were not computed are NaN."""
+    """The scores of one validation; a score that was not computed is NaN."""
 
     loss: float
     perplexity: float
@@ -41,18 +42,18 @@ class Validation:
 
     @property
     def samples(self) -> list[tuple[str, str, str]]:
-        """A few to look at, from all over the set."""
+        """A few translations to show, spread over the validation set."""
         stride = max(len(self.sources) // SAMPLES, 1)
         triples = zip(self.sources, self.references, self.hypotheses, strict=True)
         return list(triples)[::stride][:SAMPLES]
 
     def value(self, name: str) -> float:
-        """A score, signed so that more is better."""
+        """Return a score, signed so that higher is better."""
         return -self.loss if name == "loss" else float(getattr(self, name))
 
     @property
-    def judged_by(self) -> str:
-        """What says which of two validations is better."""
+    def metric(self) -> str:
+        """The score that decides which of two validations is better."""
         return "loss" if math.isnan(self.bleu) else "bleu"
 
 
@@ -60,68 +61,100 @@ class Validation:
 def validate(
     model: nn.Module, store: Store, recipe: Recipe, world: World, signals: Signals, layout: Layout
 ) -> Validation:
-    """Scores on the validation set, the loss over all of it, the translations of the first sentences of each set.
+    """Score a model: the loss on the whole validation set, translations of its first sentences.
 
-    The model is the validation's own: it is rounded on the way.
-
-    Each rank does a part of the work and has all of the results. A signal to any rank ends it on all.
+    The model is changed: pass a copy. The ranks share the work, and each gets all results. A
+    signal to any rank raises `Interrupted` on all.
     """
     model.eval()
     accelerate(model, world.device)
-    section = store.validation
-    pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
-    sums = torch.zeros(2, dtype=torch.float64)
-    room = max(min(recipe.training.tokens_per_step, 8_192), section.longest)
-    batches = in_order(section, pads, room, layout)
-    while one_each := list(islice(batches, world.size)):
-        mine = one_each[world.rank : world.rank + 1]
-        sums += signals.interruptible(partial(_loss, model, mine, world.device), world)
-    total, tokens = world.total(sums).tolist()
-    loss = total / tokens if tokens else math.nan
-    sources, references, hypotheses = [], [], []
+    loss = _validation_loss(model, store, recipe, world, signals, layout)
+    perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
+
+    sources: list[str] = []
+    references: list[str] = []
+    hypotheses: list[str] = []
     bleu = chrf = math.nan
     limit = recipe.training.validation_sentences
-    # Such a model has no words, and a search through it no end.
     if limit and not math.isfinite(loss):
+        # A model whose logits are not finite produces no words, and its search would not end.
         bleu = chrf = 0.0
-    elif limit and section.pairs:
-        each = -(-limit // len(section.corpora))
-        for name in section.corpora:
-            source_texts, target_texts = section.texts(name)
-            sources += source_texts[:each]
-            references += target_texts[:each]
-        if world.device.type == "cuda":
-            model = model.bfloat16()  # as a GPU translates unless told otherwise
-        translator = Translator.from_model(
-            model, store.source_tokenizer, store.target_tokenizer, recipe
-        )
-
-        def translate(texts: Sequence[str]) -> list[str]:
-            found = signals.interruptible(lambda: translator.translate(list(texts)), world)
-            return [translation.text for translation in found]
-
-        # One rank is interrupted at any moment; several look for each other's signals every few seconds.
-        portion = (
-            len(sources)
-            if world.size == 1
-            else world.size * (128 if world.device.type == "cuda" else 16)
-        )
-        for start in range(0, len(sources), portion):
-            hypotheses += world.share(sources[start : start + portion], translate)
+    elif limit and store.validation.pairs:
+        sources, references = _first_sentences(store.validation, limit)
+        hypotheses = _translate(model, sources, store, recipe, world, signals)
         scores = score(hypotheses, references)
-        bleu, chrf = scores.bleu.value, scores.chrf.value
-    perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
+        bleu = scores.bleu.value
+        chrf = scores.chrf.value
     return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
 
 
+def _validation_loss(
+    model: nn.Module, store: Store, recipe: Recipe, world: World, signals: Signals, layout: Layout
+) -> float:
+    """Return the negative log-likelihood per target token; NaN without a validation set."""
+    section = store.validation
+    pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
+    room = max(min(recipe.training.tokens_per_step, MOST_TOKENS), section.longest)
+    batches = in_order(section, pads, room, layout)
+
+    # Each rank takes one batch of every round; after a round the ranks look for signals.
+    sums = torch.zeros(2, dtype=torch.float64)
+    while round_of_batches := list(islice(batches, world.size)):
+        own_batch = round_of_batches[world.rank : world.rank + 1]
+        compute = partial(_loss, model, own_batch, world.device)
+        sums += signals.run_interruptible(compute, world)
+    nll, tokens = world.total(sums).tolist()
+    return nll / tokens if tokens else math.nan
+
+
 def _loss(model: Any, batches: Sequence[Batch], device: torch.device) -> Tensor:
-    """Of one batch or none: the negative log-likelihood and the target tokens, (2,)."""
+    """Return the negative log-likelihood and the target tokens of the batches, (2,)."""
     sums = torch.zeros(2, dtype=torch.float64)
     for batch in batches:
         source, target = to_tokens(batch, device)
         logits = teacher_forced(model, source, target.shifted_right(model.config.pad))
-        sums += torch.tensor(
-            [float(smoothed_loss(logits, target.ids, 0.0)[1]), batch.target_tokens],
-            dtype=sums.dtype,
-        )
+        nll = float(smoothed_loss(logits, target.ids, 0.0)[1])
+        sums += torch.tensor([nll, batch.target_tokens], dtype=sums.dtype)
     return sums
+
+
+def _first_sentences(section: Section, limit: int) -> tuple[list[str], list[str]]:
+    """Return the first sentences of each validation set and their references, `limit` in all."""
+    sources: list[str] = []
+    references: list[str] = []
+    per_corpus = -(-limit // len(section.corpora))
+    for name in section.corpora:
+        source_texts, target_texts = section.texts(name)
+        sources += source_texts[:per_corpus]
+        references += target_texts[:per_corpus]
+    return sources, references
+
+
+def _translate(
+    model: nn.Module,
+    sources: Sequence[str],
+    store: Store,
+    recipe: Recipe,
+    world: World,
+    signals: Signals,
+) -> list[str]:
+    on_gpu = world.device.type == "cuda"
+    if on_gpu:
+        model = model.bfloat16()  # the precision in which a GPU translates by default
+    translator = Translator.from_model(
+        model, store.source_tokenizer, store.target_tokenizer, recipe
+    )
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        translations = signals.run_interruptible(lambda: translator.translate(list(texts)), world)
+        return [translation.text for translation in translations]
+
+    # A single process can be interrupted at any moment. Several ranks work in portions of a few
+    # seconds, and look for signals to other ranks after each.
+    portion = len(sources)
+    if world.size > 1:
+        portion = world.size * (128 if on_gpu else 16)
+    hypotheses: list[str] = []
+    for start in range(0, len(sources), portion):
+        hypotheses += world.share(sources[start : start + portion], translate)
+    return hypotheses
