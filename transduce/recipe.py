@@ -245,7 +245,7 @@ def _toml_lines(settings: Any, prefix: str) -> Iterator[str]:
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
             tables.extend((item.name, entry) for entry in value)
         elif value is not None:
-            yield f"{item.name} = {_toml_value(value)}"
+            yield f"{item.name} = {toml_value(value)}"
 
     for name, table in tables:
         full_name = f"{prefix}{name}"
@@ -255,9 +255,10 @@ def _toml_lines(settings: Any, prefix: str) -> Iterator[str]:
         yield from _toml_lines(table, f"{full_name}.")
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a plain value, or a tuple of them, as it is written in TOML."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value).lower() if isinstance(value, bool) else repr(value)

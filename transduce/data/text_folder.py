@@ -1,23 +1,27 @@
-"""A folder of parallel text: one file a side, each written whole or not at all, and the recipe that names them."""
+"""A folder of parallel text: one file per language, and the recipe that trains on them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from transduce.errors import DataError
+from transduce.recipe import toml_value
 from transduce.storage import disk
 
 RECIPE = "recipe.toml"
-SECTIONS = {"train": "corpora", "valid": "validation", "test": "test"}  # a split's name in a recipe
+# The section of a recipe for each split.
+SECTIONS = {"train": "corpora", "valid": "validation", "test": "test"}
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """`disk.whole_file` in a folder that need not exist, for a user who named the file or the folder."""
+    """Open a file that appears only when it is complete, and create its folder.
+
+    An error of the disk becomes a DataError that names the file.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk.whole_file(path) as file:
@@ -25,7 +29,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(
-            f"{path} cannot be written: {reason}; make room, or choose another place"
+            f"{path} cannot be written: {reason}; free some space, or choose another folder"
         ) from None
 
 
@@ -37,27 +41,26 @@ def write_recipe(
     preset: str,
     settings: str = "",
 ) -> Path:
-    """Write the recipe that trains on the files NAME.LANGUAGE of each split; its path.
+    """Write a recipe that trains on the files NAME.LANGUAGE of each split, and return its path.
 
-    It comes last: where there is a recipe, every file that it names is complete.
+    Write it last, so that a folder with a recipe has every file that the recipe names.
     """
-    source, target = map(json.dumps, languages)
     lines = [
         f'preset = "{preset}"',
         "",
         "[data]",
-        f"source_language = {source}",
-        f"target_language = {target}",
+        f"source_language = {toml_value(languages[0])}",
+        f"target_language = {toml_value(languages[1])}",
     ]
     for split, names in corpora.items():
         for name in names:
-            sides = [json.dumps([f"{name}.{language}"]) for language in languages]
+            source, target = (toml_value((f"{name}.{language}",)) for language in languages)
             lines += [
                 "",
                 f"[[data.{SECTIONS[split]}]]",
                 f'name = "{name}"',
-                f"source = {sides[0]}",
-                f"target = {sides[1]}",
+                f"source = {source}",
+                f"target = {target}",
             ]
     with whole_file(folder / RECIPE) as file:
         file.write("\n".join([*lines, settings]).encode())

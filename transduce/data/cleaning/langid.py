@@ -1,4 +1,4 @@
-"""Which language a sentence is in, as far as it can be told: short texts, names and close relatives are left alone."""
+"""Find sentences in a wrong language. Short texts and closely related languages are not judged."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from transduce.data.cleaning.rules import Side
 from transduce.errors import require
 
-_LEAST_BYTES = 30  # of letters and digits; shorter texts are often taken for another language
-_MOST_CHARACTERS = 500  # more tell nothing new
-_SURE = 0.5  # how likely the other language must be, out of 140
-_UNLIKELY = 0.05  # how unlikely the expected one
+_LEAST_BYTES = 30  # of letters and digits; shorter texts are often misidentified
+_MOST_CHARACTERS = 500  # more do not improve the result
+_SURE = 0.5  # the least probability of another language, out of 140
+_UNLIKELY = 0.05  # the probability that the expected language must be below
 _ALIKE = (
     {"bs", "hr", "sr"},
     {"da", "nn", "no"},
@@ -31,24 +31,30 @@ def _identifier() -> Any:
 
 
 def code(language: str) -> str:
-    """The language of a code with a region: pt of pt-BR."""
+    """Return the language of a code that may have a region: pt of pt-BR."""
     plain = re.split("[-_]", language.lower())[0]
     return _OTHER_NAMES.get(plain, plain)
 
 
 def is_known(language: str) -> bool:
-    """Whether sentences of this language can be told from others."""
+    """Return whether sentences in this language can be identified."""
     return code(language) in _identifier().labels
 
 
+def identify(text: str) -> str:
+    """Return the code of the most likely language of a text."""
+    language: str = _identifier().rank(text)[0][0]
+    return language
+
+
 def is_wrong(side: Side, language: str) -> bool:
-    """Whether a side is surely in another language than it should be."""
+    """Return whether a side is almost certainly in another language than expected."""
     if len(side.key) < _LEAST_BYTES:
         return False
     ranking = _identifier().rank(side.text[:_MOST_CHARACTERS])
-    found, likelihood = ranking[0]
+    likeliest, probability = ranking[0]
     expected = code(language)
     alike = next((group for group in _ALIKE if expected in group), {expected})
-    return (
-        found not in alike and likelihood >= _SURE and dict(ranking).get(expected, 1.0) < _UNLIKELY
-    )
+    if likeliest in alike or probability < _SURE:
+        return False
+    return bool(dict(ranking).get(expected, 1.0) < _UNLIKELY)
