@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow battery check format bench mutate clean
+.PHONY: demo test test-slow battery check format docs bench build mutate clean
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -42,12 +42,23 @@ format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/dev.stamp
+	$(BIN)/python -m mkdocs build --strict
+	@echo 'The site is ready: open site/index.html'
+
 bench: .venv/dev.stamp
 	$(BIN)/python -m bench.train
 	$(BIN)/python -m bench.batches
+
+# A wheel and an sdist in dist/: docs/releasing.md says how to check them.
+build: | .venv/bin/python
+	$(BIN)/python -m pip install --quiet build twine
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 mutate: .venv/dev.stamp
 	$(BIN)/python tests/mutate.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
