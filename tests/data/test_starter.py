@@ -215,7 +215,7 @@ def test_the_size_of_the_text_decides_the_model(pairs, preset, vocab_size):
 def test_the_vocabulary_fits_little_text(tmp_path):
     """Random words, of which there are few: the tokenizer must be able to learn that many pieces."""
     chance = random.Random(1)
-    words = ["".join(chance.choices("abcdefghij", k=6)) for _ in range(150)]
+    words = ["".join(chance.choices("abcdefghij", k=6)) for _ in range(40)]
     sentences = [" ".join(chance.choices(words, k=8)) for _ in range(300)]
     both = [(sentence, sentence.upper()) for sentence in sentences]
     recipe = start(tmp_path / "new", *write_text(tmp_path / "x.en", tmp_path / "x.de", both))
