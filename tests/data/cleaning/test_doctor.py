@@ -136,7 +136,7 @@ def test_near_duplicates_are_dropped_on_demand(tmp_path, monkeypatch):
 def test_an_unknown_rule_is_refused_with_the_known_ones(tmp_path, monkeypatch, setting):
     with pytest.raises(
         ConfigError,
-        match=rf"data\.clean\.{setting} names 'dupes', which is no rule; known: .*duplicate",
+        match=rf"data\.clean\.{setting} names 'dupes', which is not a rule; known: .*duplicate",
     ):
         report_of(MESSY, tmp_path, monkeypatch, f"data.clean.{setting}=['dupes']")
 
@@ -154,7 +154,7 @@ def test_bounds_that_cannot_work_are_refused():
         CleanConfig(max_words=0)
     with pytest.raises(ConfigError, match=r"data\.clean\.max_ratio is 0\.5"):
         CleanConfig(max_ratio=0.5)
-    with pytest.raises(ConfigError, match="wrong-language, but only a sample"):
+    with pytest.raises(ConfigError, match="wrong-language, but the language of only"):
         CleanConfig(drop=("wrong-language",))
 
 
@@ -292,12 +292,12 @@ def test_command_line_prints_a_table_and_writes_json(tmp_path, monkeypatch, caps
     assert run([*command[:5], "--json", "report.json"]) == 2
     assert (
         capsys.readouterr().err
-        == "transduce: report.json exists already; name a new one, nothing is written over\n"
+        == "transduce: report.json exists already and is never overwritten; choose another name\n"
     )
     assert run([*command[:5], "--out", "out"]) == 2
     assert (
         capsys.readouterr().err
-        == "transduce: out exists already; name a new one, nothing is written over\n"
+        == "transduce: out exists already and is never overwritten; choose another name\n"
     )
 
 
@@ -316,7 +316,7 @@ def test_command_line_prints_a_table_and_writes_json(tmp_path, monkeypatch, caps
             "short.de has 1 lines but x.en has 8; they must be parallel",
         ),
         (["empty.en", "empty.en", "--out", "out"], "no usable pair is left of 2 (2 empty)"),
-        (["data.clean.max_words=3"], "no corpus to examine"),
+        (["data.clean.max_words=3"], "there is no corpus to examine"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(
@@ -405,6 +405,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path):
     )
     assert (result.returncode, result.stderr) == (
         2,
-        "transduce: out cannot be written: File too large; nothing is left of it\n",
+        "transduce: out cannot be written: File too large; choose another folder, or make room\n",
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]

@@ -1,7 +1,7 @@
-"""Rules over the characters of a text: broken encodings, and what no reader can see.
+"""Rules about the characters of a text: broken encodings and invisible characters.
 
-Those of the first table find only what `str.isprintable` denies, those of the second only what `str.isascii` denies:
-two quick questions spare most sentences all of them.
+`UNPRINTABLE_RULES` apply only to texts that are not `str.isprintable`, and `NON_ASCII_RULES` only to
+texts that are not `str.isascii`: two quick questions spare most sentences all of these rules.
 """
 
 from __future__ import annotations
@@ -15,19 +15,27 @@ _ESCAPED_SURROGATE = re.compile("\udced[\udca0-\udcbf][\udc80-\udcbf]")
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 _LINE_SEPARATOR = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-# Joiners are spelling in Persian, in Indic scripts and in emoji; after them stands a letter that is not Latin.
+# Zero-width joiners are part of the spelling in Persian, Indic scripts and emoji: they are an error
+# only at the end or in front of a Latin letter.
 INVISIBLE = re.compile(
-    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]|[\u200c\u200d](?=[\x00-\u024f]|$)"
+    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"
+    "|[\u200c\u200d](?=[\x00-\u024f]|$)"
 )
 
 
 def has_undecodable(text: str) -> bool:
-    """Bytes that reading passed on as U+DC80..U+DCFF, other than those of a surrogate written as UTF-8."""
+    """Return whether a text has bytes that are not UTF-8, which were read as U+DC80..U+DCFF.
+
+    The bytes of a surrogate that was written as UTF-8 do not count.
+    """
     return _ESCAPED_BYTE.search(_ESCAPED_SURROGATE.sub("", text)) is not None
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """From a JSON escape such as \\ud800, or from the three bytes that some programs write for it."""
+    """Return whether a text has half a UTF-16 pair.
+
+    It comes from a JSON escape such as \\ud800, or from the three bytes that some programs write for it.
+    """
     return _SURROGATE.search(text) is not None or _ESCAPED_SURROGATE.search(text) is not None
 
 
@@ -43,20 +51,18 @@ UNPRINTABLE_RULES: dict[str, Callable[[str], bool]] = {
     "invisible-characters": _finder(INVISIBLE),
 }
 
-# The bytes 80..BF as Latin-1 and as Windows-1252 show them: what follows the first byte of a UTF-8 character.
-_TAIL = (
-    "[\x80-\xbf"
-    + "".join(bytes([byte]).decode("cp1252", "ignore") for byte in range(0x80, 0xA0))
-    + "]"
-)
-# Ã and Â begin the misread Latin letters and punctuation, â€ the misread quotation marks and dashes. Other letters are
-# common in front of a quotation mark (`é”`), so that it takes two misread characters in a row to be sure.
+# The bytes 80..BF, which continue a UTF-8 character, as Latin-1 and as Windows-1252 show them.
+_WINDOWS_1252 = "".join(bytes([byte]).decode("cp1252", "ignore") for byte in range(0x80, 0xA0))
+_TAIL = f"[\x80-\xbf{_WINDOWS_1252}]"
+# Misread Latin letters and punctuation begin with Ã or Â, misread quotation marks and dashes with â€.
+# Other letters are common in front of a quotation mark (`é”`), so two misread characters in a row are
+# required.
 _MOJIBAKE = re.compile(f"[ÃÂ]{_TAIL}|â[€\x80]{_TAIL}|(?:[Ä-ßà-ï]{_TAIL}{{1,2}}){{2}}")
 _TAIL_SIGN = re.compile(_TAIL)
 
 
 def has_mojibake(text: str) -> bool:
-    """UTF-8 that was read as Latin-1 or Windows-1252 and written again."""
+    """Return whether a text has UTF-8 that was once read as Latin-1 or Windows-1252."""
     return _TAIL_SIGN.search(text) is not None and _MOJIBAKE.search(text) is not None
 
 

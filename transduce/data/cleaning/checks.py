@@ -1,10 +1,10 @@
-"""What is wrong with pairs taken one by one: a pure function over a chunk, for any process and any order."""
+"""Check sentence pairs one by one: a pure function of a chunk, for any process and any order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from transduce.config import CleanConfig
 from transduce.data.cleaning import characters, langid, rules
@@ -12,87 +12,112 @@ from transduce.data.cleaning.dedup import Hashes, as_hashes, digest
 from transduce.data.cleaning.rules import Side
 from transduce.data.pairs import Chunk
 
-_NOTHING = bytes(8)  # the hash of a side too short to be told from others
-Finder = TypeVar("Finder")
+_NO_HASH = bytes(8)  # for a side that is too short to be compared with others
+Check = TypeVar("Check")
+
+
+class Hit(NamedTuple):
+    """A side of a pair to which a rule, or a style of quotation marks, applies."""
+
+    pair: int  # its index in the chunk
+    name: str  # of the rule or the style
+    side: int  # 0 source, 1 target
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the rules found, and the hashes by which pairs are compared with others."""
+    """The results of the rules, and the hashes by which pairs are compared with other pairs."""
 
-    found: list[tuple[int, str, int]]  # which pair, which rule, which side (0 source, 1 target)
-    quotes: list[tuple[int, str, int]]  # which pair, which style of quotation marks, which side
-    exact: Hashes  # of each pair as it is
+    hits: list[Hit]
+    quotes: list[Hit]
+    exact: Hashes  # of the text of each pair
     near: Hashes  # of the letters and digits of both sides
-    sources: Hashes  # of those of the source alone, 0 where it is short
-    targets: Hashes
+    sources: Hashes  # of the letters and digits of the source, 0 where it is short
+    targets: Hashes  # likewise of the target
 
 
-def judge(
+def check_chunk(
     chunk: Chunk, config: CleanConfig, source_language: str, target_language: str
 ) -> Findings:
-    """Apply every rule that needs one pair only."""
-    on = rules.actions(config)
-    looks = [_SideChecks(config, on, code) for code in (source_language, target_language)]
-    of_pair = _enabled(rules.PAIR_RULES, on)
-    found, quotes = [], []
-    hashes: tuple[list[bytes], ...] = ([], [], [], [])
-    for index, (source_text, target_text) in enumerate(
-        zip(chunk.sources, chunk.targets, strict=True)
-    ):
-        source, target = looks[0].measure(source_text), looks[1].measure(target_text)
-        found += [(index, name, 0) for name in looks[0].findings(source)]
-        found += [(index, name, 1) for name in looks[1].findings(target)]
-        found += [(index, name, 0) for name, finds in of_pair if finds(source, target, config)]
-        if style := rules.quotation_style(source_text):
-            quotes.append((index, style, 0))
-        if style := rules.quotation_style(target_text):
-            quotes.append((index, style, 1))
-        for column, value in zip(
-            hashes, _fingerprints(source, target, config.leak_words), strict=True
-        ):
-            column.append(value)
-    return Findings(found, quotes, *map(as_hashes, hashes))
+    """Apply every rule that looks at a single pair."""
+    actions = rules.actions(config)
+    check_source = _SideChecks(config, actions, source_language)
+    check_target = _SideChecks(config, actions, target_language)
+    pair_rules = _enabled(rules.PAIR_RULES, actions)
+    hits: list[Hit] = []
+    quotes: list[Hit] = []
+    hashes: list[_PairHashes] = []
+    texts = zip(chunk.sources, chunk.targets, strict=True)
+    for index, (source_text, target_text) in enumerate(texts):
+        source = check_source.measure(source_text)
+        target = check_target.measure(target_text)
+        hits += [Hit(index, name, 0) for name in check_source.apply(source)]
+        hits += [Hit(index, name, 1) for name in check_target.apply(target)]
+        hits += [Hit(index, name, 0) for name, rule in pair_rules if rule(source, target, config)]
+        hashes.append(_hash_pair(source, target, config.leak_words))
+
+        for side, text in enumerate((source_text, target_text)):
+            style = rules.quotation_style(text)
+            if style:
+                quotes.append(Hit(index, style, side))
+    return Findings(
+        hits=hits,
+        quotes=quotes,
+        exact=as_hashes([pair.exact for pair in hashes]),
+        near=as_hashes([pair.near for pair in hashes]),
+        sources=as_hashes([pair.source for pair in hashes]),
+        targets=as_hashes([pair.target for pair in hashes]),
+    )
 
 
 class _SideChecks:
-    """The rules that are on for the sentences of one side."""
+    """The enabled rules for the sentences of one side."""
 
-    def __init__(self, config: CleanConfig, on: Mapping[str, bool], code: str) -> None:
+    def __init__(self, config: CleanConfig, actions: Mapping[str, bool], language: str) -> None:
         self._config = config
-        self._language = code
-        self._count_words = rules.word_counter(code)
-        self._identify = "wrong-language" in on and config.language_sample == 0
-        self._unprintable = _enabled(characters.UNPRINTABLE_RULES, on)
-        self._non_ascii = _enabled(characters.NON_ASCII_RULES, on)
-        self._of_side = _enabled(rules.SIDE_RULES, on)
+        self._language = language
+        self._count_words = rules.word_counter(language)
+        self._identify = "wrong-language" in actions and config.language_sample == 0
+        self._side_rules = _enabled(rules.SIDE_RULES, actions)
+        self._unprintable_rules = _enabled(characters.UNPRINTABLE_RULES, actions)
+        self._non_ascii_rules = _enabled(characters.NON_ASCII_RULES, actions)
 
     def measure(self, text: str) -> Side:
-        """The text with its words and key."""
+        """Return the text with its number of words and its key."""
         return rules.measure(text, self._count_words)
 
-    def findings(self, side: Side) -> list[str]:
-        """The names of the rules that find something."""
+    def apply(self, side: Side) -> list[str]:
+        """Return the names of the rules that apply to a side."""
         text = side.text
-        names = [name for name, finds in self._of_side if finds(side, self._config)]
+        names = [name for name, rule in self._side_rules if rule(side, self._config)]
+        # Two quick questions spare most sentences the rules about characters.
         if not text.isprintable():
-            names += [name for name, finds in self._unprintable if finds(text)]
+            names += [name for name, rule in self._unprintable_rules if rule(text)]
         if not text.isascii():
-            names += [name for name, finds in self._non_ascii if finds(text)]
+            names += [name for name, rule in self._non_ascii_rules if rule(text)]
         if self._identify and langid.is_wrong(side, self._language):
             names.append("wrong-language")
         return names
 
 
-def _enabled(table: Mapping[str, Finder], on: Mapping[str, bool]) -> list[tuple[str, Finder]]:
-    return [(name, finds) for name, finds in table.items() if name in on]
+def _enabled(table: Mapping[str, Check], actions: Mapping[str, bool]) -> list[tuple[str, Check]]:
+    return [(name, check) for name, check in table.items() if name in actions]
 
 
-def _fingerprints(source: Side, target: Side, leak_words: int) -> tuple[bytes, bytes, bytes, bytes]:
+class _PairHashes(NamedTuple):
+    exact: bytes
+    near: bytes
+    source: bytes
+    target: bytes
+
+
+def _hash_pair(source: Side, target: Side, leak_words: int) -> _PairHashes:
     exact = digest(f"{source.text}\n{target.text}".encode("utf-8", "surrogatepass"))
     near = digest(source.key + b"\n" + target.key) if source.key and target.key else exact
-    one_sided = [
-        digest(side.key) if side.key and side.words >= leak_words else _NOTHING
-        for side in (source, target)
-    ]
-    return exact, near, one_sided[0], one_sided[1]
+    return _PairHashes(exact, near, _hash_side(source, leak_words), _hash_side(target, leak_words))
+
+
+def _hash_side(side: Side, leak_words: int) -> bytes:
+    if not side.key or side.words < leak_words:
+        return _NO_HASH
+    return digest(side.key)

@@ -1,8 +1,12 @@
-"""The cleaned corpus, a folder that is there whole or not at all: text, and every dropped pair with its reason."""
+"""Write a cleaned corpus: a folder with the text, and every dropped pair with its reason.
+
+The folder appears when it is complete.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -22,7 +26,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 @contextlib.contextmanager
 def cleaned_folder(folder: Path, languages: tuple[str, str]) -> Iterator[CleanedCorpora]:
-    """A writer whose files appear in `folder` when the block ends well, unless discarded; else nothing is left."""
+    """Write the files of a folder, which appears when the block ends without an error.
+
+    If the block fails, or the writer is told to discard the files, nothing remains.
+    """
     refuse_existing(folder)
     work = folder.with_name(f".{folder.name}.unfinished")
     try:
@@ -37,37 +44,38 @@ def cleaned_folder(folder: Path, languages: tuple[str, str]) -> Iterator[Cleaned
                 (work / "cleaned").rename(folder)
     except OSError as error:
         raise DataError(
-            f"{folder} cannot be written: {error.strerror}; nothing is left of it"
+            f"{folder} cannot be written: {error.strerror}; choose another folder, or make room"
         ) from None
 
 
 def refuse_existing(path: Path) -> None:
-    """Nothing is written over: a file, or a folder with something in it."""
+    """Raise an error if a path is a file, or a folder that is not empty."""
     if path.is_dir() and not any(path.iterdir()):
         return
     if path.exists():
-        raise DataError(f"{path} exists already; name a new one, nothing is written over")
+        raise DataError(f"{path} exists already and is never overwritten; choose another name")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A small file, there whole or not at all."""
+    """Write a new file, which appears only when it is complete."""
     refuse_existing(path)
     with whole_file(path) as file:
         file.write(text.encode())
 
 
 def try_writing(path: Path) -> None:
-    """Refuse at the start of long work what `write_whole` would refuse at its end."""
+    """Raise the error of `write_whole` before the long work whose result is to be written."""
     write_whole(path, "")
     path.unlink()
 
 
 class CleanedCorpora:
-    """Two files for each corpus, named after it, and one table of what was dropped."""
+    """Writes two files for each corpus, named after it, and one table of all dropped pairs."""
 
     def __init__(
         self, folder: Path, languages: tuple[str, str], files: contextlib.ExitStack
     ) -> None:
+        """Write into this folder, and close the files with `files`."""
         self._folder = folder
         self._suffixes = languages if languages[0] != languages[1] else ("source", "target")
         self._files = files
@@ -77,48 +85,39 @@ class CleanedCorpora:
         self._dropped.write(b"reason\tfile\tline\tsource\ttarget\n")
 
     def begin(self, corpus: CorpusConfig) -> None:
-        """The pairs that follow belong to this corpus."""
+        """Open the files of a corpus, to which the following pairs belong."""
+        # Name them after the corpus, or after its first file without its suffixes.
         path = Path(corpus.source[0])
-        stem = path.name.removesuffix(
-            path.suffix if plain_suffix(path) != path.suffix.lower() else ""
-        )
+        compressed = plain_suffix(path) != path.suffix.lower()
+        stem = path.name.removesuffix(path.suffix) if compressed else path.name
         name = re.sub(r"[^\w.-]+", "_", corpus.name or Path(stem).stem)
+
+        # Add a number if another corpus has that name.
         taken = [file.name for file in self._folder.iterdir()]
-        number = next(
-            n
-            for n in range(1, len(taken) + 2)
-            if f"{_numbered(name, n)}.{self._suffixes[0]}" not in taken
-        )
-        self._sides = [
-            self._open(f"{_numbered(name, number)}.{suffix}") for suffix in self._suffixes
-        ]
+        unique_name = name
+        number = 1
+        while f"{unique_name}.{self._suffixes[0]}" in taken:
+            number += 1
+            unique_name = f"{name}-{number}"
+        self._sides = [self._open(f"{unique_name}.{suffix}") for suffix in self._suffixes]
 
     def write(self, chunk: Chunk, reasons: list[str | None]) -> None:
-        """Write the pairs without a reason to the corpus, the others to the table."""
+        """Write the pairs without a reason to the corpus, and the others to the table."""
+        kept = [reason is None for reason in reasons]
         for file, texts in zip(self._sides, (chunk.sources, chunk.targets), strict=True):
-            kept = [
-                text.replace("\n", " ")
-                for text, reason in zip(texts, reasons, strict=True)
-                if reason is None
-            ]
-            file.write("".join(f"{text}\n" for text in kept).encode("utf-8", "replace"))
+            kept_texts = itertools.compress(texts, kept)
+            lines = [text.replace("\n", " ") + "\n" for text in kept_texts]
+            file.write("".join(lines).encode("utf-8", "replace"))
         for pair, reason in zip(chunk.pairs(), reasons, strict=True):
             if reason:
-                row = (
-                    reason,
-                    pair.file,
-                    str(pair.line),
-                    *(text.translate(_ESCAPES) for text in pair[:2]),
-                )
-                self._dropped.write(("\t".join(row) + "\n").encode("utf-8", "backslashreplace"))
+                source = pair.source.translate(_ESCAPES)
+                target = pair.target.translate(_ESCAPES)
+                row = "\t".join((reason, pair.file, str(pair.line), source, target))
+                self._dropped.write(f"{row}\n".encode("utf-8", "backslashreplace"))
 
     def discard(self) -> None:
-        """Leave nothing: a part of the corpora could not be read."""
+        """Write nothing after all, because a part of the corpora could not be read."""
         self.discarded = True
 
     def _open(self, name: str) -> BinaryIO:
         return self._files.enter_context((self._folder / name).open("xb"))
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}-{number}"

@@ -1,4 +1,4 @@
-"""When two sentences are the same: by their letters and digits alone, as 64-bit hashes, millions in little memory."""
+"""Find duplicates: compare sentences by their letters and digits, as 64-bit hashes."""
 
 from __future__ import annotations
 
@@ -12,46 +12,52 @@ from numpy.typing import NDArray
 
 Hashes: TypeAlias = NDArray[np.uint64]
 
+# What is neither a letter nor a digit, in ASCII and beyond.
 _ASCII_REST = bytes(code for code in range(128) if not chr(code).isalnum())
 _OTHER_REST = re.compile(r"[^\x00-\x7f\w]")
 
 
 def key(text: str) -> bytes:
-    """Letters and digits only, case, accents' encoding and width ignored: `»Grüße!«` is `GRÜSSE`."""
+    """Return the letters and digits of a text as UTF-8, so that `»Grüße!«` equals `GRÜSSE`.
+
+    Case, width and the encoding of accents do not matter.
+    """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     folded = text.casefold().encode("utf-8", "surrogatepass").translate(None, _ASCII_REST)
     if folded.isascii():
         return folded
-    return _OTHER_REST.sub(_mark, folded.decode("utf-8", "surrogatepass")).encode(
-        "utf-8", "surrogatepass"
-    )
+    letters = _OTHER_REST.sub(_keep_marks, folded.decode("utf-8", "surrogatepass"))
+    return letters.encode("utf-8", "surrogatepass")
 
 
-def _mark(character: re.Match[str]) -> str:
-    """Vowel signs of Indic scripts belong to their letter, and bytes that could not be decoded may be letters."""
-    category = unicodedata.category(character[0])
-    return character[0] if category[0] == "M" or category == "Cs" else ""
+def _keep_marks(match: re.Match[str]) -> str:
+    """Return a character that may be part of a letter, or an empty string.
+
+    Such are vowel signs of Indic scripts (M), and bytes that could not be decoded (Cs).
+    """
+    category = unicodedata.category(match[0])
+    return match[0] if category[0] == "M" or category == "Cs" else ""
 
 
 def digest(data: bytes) -> bytes:
-    """A hash of 64 bits, the same in every process."""
+    """Return a 64-bit hash, which is the same in every process."""
     return blake2b(data, digest_size=8).digest()
 
 
 def as_hashes(digests: list[bytes]) -> Hashes:
-    """Digests as an array of numbers."""
+    """Return digests as an array of numbers."""
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 class HashSet:
-    """A growing set of hashes in sorted runs: 8 bytes for each, where a Python set takes 70."""
+    """A growing set of hashes in sorted arrays: 8 bytes for each, where a Python set takes 70."""
 
     def __init__(self) -> None:
         self._runs: list[Hashes] = []
 
     def contains(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Which of the hashes are in the set."""
+        """Return which of the hashes are in the set."""
         found = np.zeros(len(hashes), dtype=bool)
         for run in self._runs:
             place = np.searchsorted(run, hashes)
@@ -59,15 +65,19 @@ class HashSet:
         return found
 
     def add(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Put the hashes in, and say which of them were there before, be it earlier in the same array."""
-        new, where = np.unique(hashes, return_index=True)
-        seen = self.contains(hashes)
-        fresh = ~seen[where]
-        again = np.ones(len(hashes), dtype=bool)
-        again[where] = False
-        if fresh.any():
-            self._runs.append(new[fresh])
+        """Add hashes, and return which of them were in the set or earlier in the array."""
+        in_set = self.contains(hashes)
+        distinct, first_places = np.unique(hashes, return_index=True)
+        repeated = np.ones(len(hashes), dtype=bool)
+        repeated[first_places] = False
+
+        new = distinct[~in_set[first_places]]
+        if len(new):
+            self._runs.append(new)
+
+        # Merge the last runs until each is at least twice as long as the next one.
         while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
-            # Stable: merges sorted runs.
-            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]), kind="stable")]
-        return seen | again
+            merged = np.concatenate(self._runs[-2:])
+            merged.sort(kind="stable")  # fast on two sorted runs
+            self._runs[-2:] = [merged]
+        return in_set | repeated

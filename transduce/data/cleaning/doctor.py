@@ -1,4 +1,4 @@
-"""What is wrong with a corpus, and the cleaned corpus: every file read once, every rule of `rules.py` applied."""
+"""Examine a corpus: read every file once, apply every rule, and optionally write what is kept."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def examine(
     processes: int = 1,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> Report:
-    """Look at every pair of the corpora once; the validation and test sets are what may not leak into them.
+    """Check every pair of the corpora, and that no sentence of a validation or test set is in them.
 
-    A corpus that cannot be read to its end (misaligned, cut off, in another encoding) is an error in the report.
+    A corpus that cannot be read to its end (misaligned, truncated, in another encoding) is an error
+    in the report.
 
     Args:
         data: The corpora, their languages and the settings of the rules.
         base: The folder that relative paths start from.
-        out: A new folder for the cleaned corpora and what was dropped.
-        processes: How many judge pairs.
-        progress: Told of every so many pairs examined.
+        out: A new folder for the cleaned corpora and the dropped pairs.
+        processes: The number of processes that check pairs.
+        progress: Called with the number of pairs in each chunk that is done.
     """
     languages = (data.source_language, data.target_language)
     held_out = _read_all((*data.validation, *data.test), data, base)
@@ -54,6 +55,8 @@ def examine(
                     progress(len(chunk))
             except DataError as error:
                 errors.append(str(error))
+
+        # A corpus that is empty or was not read completely is not written.
         report = cleaner.report()
         report.errors += errors
         if writer and not report.kept:
@@ -74,13 +77,22 @@ def from_arguments(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> tuple[DataConfig, Path]:
-    """What the command line names: files or a recipe, then overrides such as data.clean.max_words=100."""
+    """Return the settings and the base folder that a command line describes.
+
+    Args:
+        arguments: Files or a recipe, then overrides such as data.clean.max_words=100.
+        test: The files of validation and test sets.
+        source_language: Its code; by default that of the recipe or of the file names.
+        target_language: Likewise.
+    """
     changes = [argument for argument in arguments if re.match(r"data\.[\w.]+=", argument)]
     files = [argument for argument in arguments if argument not in changes]
-    recipe, base = Recipe(), Path()
+    recipe = Recipe()
+    base = Path()
     if len(files) == 1 and files[0].endswith(".toml"):
-        recipe, base = read_recipe(Path(files[0])), Path(files[0]).parent
-        if test:  # relative to where the command is given, not to the recipe
+        recipe = read_recipe(Path(files[0]))
+        base = Path(files[0]).parent
+        if test:  # relative to the current folder, not to the recipe
             test = [str(Path(name).absolute()) for name in test]
     else:
         source, target = _languages(files)
@@ -95,35 +107,39 @@ def from_arguments(
     )
     if not data.corpora:
         raise ConfigError(
-            "no corpus to examine; expected two parallel files, a container or a recipe with corpora"
+            "there is no corpus to examine; expected two parallel files, a file with both sides "
+            f"({', '.join(CONTAINERS)}) or a recipe with corpora"
         )
     return data, base
 
 
 def _corpora(files: Sequence[str]) -> tuple[CorpusConfig, ...]:
-    """Containers stand alone, other files are taken two by two."""
-    corpora, waiting = [], None
+    """Return the corpora of a list of files: containers alone, other files two by two."""
+    corpora = []
+    source: str | None = None  # a source file whose target comes next
     for file in files:
-        if waiting is not None:
-            corpora.append(CorpusConfig(source=(waiting,), target=(file,)))
-            waiting = None
+        if source is not None:
+            corpora.append(CorpusConfig(source=(source,), target=(file,)))
+            source = None
         elif plain_suffix(Path(file)) in CONTAINERS:
             corpora.append(CorpusConfig(source=(file,)))
         else:
-            waiting = file
-    if waiting is not None:
+            source = file
+    if source is not None:
         known = ", ".join(CONTAINERS)
         raise ConfigError(
-            f"{waiting} has no parallel file; expected source and target, or a container ({known})"
+            f"{source} has no parallel file; expected source and target, or a container ({known})"
         )
     return tuple(corpora)
 
 
 def _languages(files: Sequence[str]) -> tuple[str, str]:
-    """The languages that the first two files are named after: x.en and x.de.gz."""
-    codes = [
-        re.fullmatch(r"\.([a-z]{2}([-_][a-z]+)?)", plain_suffix(Path(file))) for file in files[:2]
-    ]
-    if len(codes) == 2 and codes[0] and codes[1]:
-        return codes[0][1], codes[1][1]
+    """Return the languages in the names of the first two files, such as x.en and x.de.gz."""
+    codes = []
+    for file in files[:2]:
+        match = re.fullmatch(r"\.([a-z]{2}([-_][a-z]+)?)", plain_suffix(Path(file)))
+        if match:
+            codes.append(match[1])
+    if len(codes) == 2:
+        return codes[0], codes[1]
     return "source", "target"

@@ -1,10 +1,10 @@
-"""What the doctor found, as data, as JSON and as a table to read."""
+"""The doctor's report: as data, as JSON and as a table."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 
 from rich import box
@@ -17,13 +17,13 @@ from transduce.data.cleaning.rules import RULES
 from transduce.data.workers import counted
 from transduce.errors import DataError
 
-_EXAMPLES = 3
-_CLIP = 200
+_EXAMPLES = 3  # for each rule
+_CLIP = 200  # characters of an example
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pair that a rule found, shortened to be shown."""
+    """A pair that a rule found, shortened for display."""
 
     file: str
     line: int
@@ -33,23 +33,23 @@ class Example:
 
 @dataclass
 class Finding:
-    """How often a rule found something, where first, and what."""
+    """How many pairs a rule found, where the first is, and examples."""
 
     drops: bool
     count: int = 0
-    of: int | None = None  # the number of pairs looked at, where not all were
+    of: int | None = None  # the number of pairs checked, if only a sample was
     first: str = ""
     examples: list[Example] = field(default_factory=list)
 
     def add(self, file: str, line: int, source: str, target: str) -> None:
-        """One more."""
+        """Count one more pair."""
         self.count += 1
         self.first = self.first or f"{file}:{line}"
         if len(self.examples) < _EXAMPLES:
             self.examples.append(Example(file, line, _shown(source), _shown(target)))
 
     def merge(self, later: Finding) -> None:
-        """Take in what the same rule found elsewhere."""
+        """Add what the same rule found later."""
         self.count += later.count
         self.first = self.first or later.first
         self.examples += later.examples[: _EXAMPLES - len(self.examples)]
@@ -57,51 +57,38 @@ class Finding:
 
 @dataclass
 class Report:
-    """The state of a corpus. With errors, a part of it could not be read and the counts are of the rest."""
+    """The state of a corpus. If there are errors, the counts cover only the part that could be read."""
 
     source_language: str
     target_language: str
     pairs: int = 0
     kept: int = 0
     findings: dict[str, Finding] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)  # each dropped pair by its first reason
+    dropped: dict[str, int] = field(default_factory=dict)  # by rule; each pair is counted once
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """The report as a JSON object."""
+        """Return the report as a JSON object."""
         return json.dumps(asdict(self), ensure_ascii=False, indent=2) + "\n"
 
     def require_usable(self) -> None:
-        """Refuse a corpus of which cleaning leaves nothing."""
+        """Raise an error if cleaning leaves no pair."""
         if self.kept == 0:
             raise DataError(self.nothing_left())
 
     def nothing_left(self) -> str:
-        """One line for that case, with the reasons counted."""
+        """Return the message for a corpus of which cleaning leaves no pair."""
+        message = f"no usable pair is left of {self.pairs:,}"
         reasons = [f"{count:,} {rule}" for rule, count in self.dropped.items()]
-        return f"no usable pair is left of {self.pairs:,}" + f" ({', '.join(reasons)})" * bool(
-            reasons
-        )
+        return f"{message} ({', '.join(reasons)})" if reasons else message
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The findings as a table, the most frequent first, then an example of each."""
-    table = Table(
-        "finding", "pairs", "share", "these are", "first seen", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    table.columns[1].justify = table.columns[2].justify = "right"
-    table.columns[4].overflow = "fold"
+    """Print a table of the findings, the most frequent first, and an example of each."""
     ordered = sorted(report.findings.items(), key=lambda item: -item[1].count)
-    for rule, finding in ordered:
-        of = finding.of or report.pairs
-        share = (
-            f"{finding.count / of:.2%}" + " of a sample" * (finding.of is not None) if of else ""
-        )
-        action = Text("dropped", "red") if finding.drops else Text("kept", "yellow")
-        table.add_row(Text(rule, "bold"), f"{finding.count:,}", share, action, Text(finding.first))
     if ordered:
-        console.print(table)
+        console.print(_table(ordered, report.pairs))
     for rule, finding in ordered:
         console.print(Text.assemble((rule, "bold"), f": {RULES[rule].why}"), soft_wrap=True)
         for example in finding.examples[:1]:
@@ -117,9 +104,28 @@ def print_report(report: Report, console: Console) -> None:
         console.print(Text(f"note: {note}"), soft_wrap=True)
 
 
+def _table(findings: Iterable[tuple[str, Finding]], pairs: int) -> Table:
+    headers = ("finding", "pairs", "share", "these are", "first seen")
+    table = Table(*headers, box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[1].justify = "right"
+    table.columns[2].justify = "right"
+    table.columns[4].overflow = "fold"
+    for rule, finding in findings:
+        checked = finding.of or pairs
+        share = f"{finding.count / checked:.2%}" if checked else ""
+        if share and finding.of is not None:
+            share += " of a sample"
+        action = Text("dropped", "red") if finding.drops else Text("kept", "yellow")
+        table.add_row(Text(rule, "bold"), f"{finding.count:,}", share, action, Text(finding.first))
+    return table
+
+
 @contextlib.contextmanager
 def shown_progress(console: Console) -> Iterator[Callable[[int], None]]:
-    """A function to tell of pairs that are done: a live count on a terminal, a line every ten seconds elsewhere."""
+    """Show progress: a live count on a terminal, or a line every ten seconds.
+
+    The value of the `with` statement is a function to call with the number of pairs just done.
+    """
     columns = (
         SpinnerColumn(),
         TextColumn("{task.completed:,} pairs examined"),
@@ -130,8 +136,14 @@ def shown_progress(console: Console) -> Iterator[Callable[[int], None]]:
 
 
 def _shown(text: str) -> str:
-    """Short, and fit for a terminal and for a UTF-8 file: what cannot be seen is written as an escape."""
+    """Return a text shortened, with escapes for characters that cannot be printed."""
     clipped = text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
     if clipped.isprintable():
         return clipped
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped)
+    return "".join(map(_escape, clipped))
+
+
+def _escape(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
