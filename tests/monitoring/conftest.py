@@ -1,4 +1,4 @@
-"""A run to look at, told by numbers made up."""
+"""A run with made-up numbers."""
 
 from pathlib import Path
 
@@ -60,5 +60,5 @@ class Run:
 
 
 @pytest.fixture
-def told(tmp_path):
+def run(tmp_path):
     return Run(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""metrics.jsonl: every line is whole, and a resumed run reads as if it had never stopped."""
+"""metrics.jsonl: every line is complete, and a resumed run reads as if it had never stopped."""
 
 import json
 import subprocess
@@ -19,31 +19,31 @@ def lines(run):
     ]
 
 
-def test_every_report_is_a_line_on_disk_before_the_run_ends(told):
-    with told.attempt() as progress:
-        told.step(progress, 10)
-        told.validate(progress, 10)
+def test_every_report_is_a_line_on_disk_before_the_run_ends(run):
+    with run.attempt() as progress:
+        run.step(progress, 10)
+        run.validate(progress, 10)
         progress.event(10, "saved", "step-000010")
-        assert [(line["kind"], line["step"]) for line in lines(told)] == [
+        assert [(line["kind"], line["step"]) for line in lines(run)] == [
             ("start", 0),
             ("step", 10),
             ("validation", 10),
             ("event", 10),
         ]
-        assert all(line["time"] > 1.7e9 for line in lines(told))
+        assert all(line["time"] > 1.7e9 for line in lines(run))
 
 
-def test_what_is_not_finite_becomes_null(told):
-    with told.attempt() as progress:
-        told.step(
+def test_what_is_not_finite_becomes_null(run):
+    with run.attempt() as progress:
+        run.step(
             progress, 10, loss=float("nan"), perplexity=float("inf"), gradient_norm=float("-inf")
         )
-        told.validate(progress, 10, bleu=float("nan"))
-    step, validation = lines(told)[1:]
+        run.validate(progress, 10, bleu=float("nan"))
+    step, validation = lines(run)[1:]
     assert (step["loss"], step["perplexity"], step["gradient_norm"], validation["bleu"]) == (
         None,
     ) * 4
-    assert read_metrics(told.folder).curve("step", "loss") == []
+    assert read_metrics(run.folder).curve("step", "loss") == []
 
 
 def test_a_resumed_run_reads_as_if_it_had_never_stopped(tmp_path):
@@ -63,48 +63,48 @@ def test_a_resumed_run_reads_as_if_it_had_never_stopped(tmp_path):
     assert read_metrics(broken.folder).flops == pytest.approx(read_metrics(straight.folder).flops)
 
 
-def test_lines_after_a_resume_point_are_dropped_before_they_are_repeated(told):
-    told.go(last=70)
-    with told.attempt(start=30):
-        history = read_metrics(told.folder)
+def test_lines_after_a_resume_point_are_dropped_before_they_are_repeated(run):
+    run.go(last=70)
+    with run.attempt(start=30):
+        history = read_metrics(run.folder)
     assert [step for step, _ in history.curve("step", "loss")] == [10, 20, 30]
     assert history.step == 30
     assert history.of("validation") == []
 
 
-def test_a_run_that_begins_again_forgets_everything(told):
-    with told.attempt() as progress:
+def test_a_run_that_begins_again_forgets_everything(run):
+    with run.attempt() as progress:
         progress.event(0, "compiling", "the first time")
-        told.step(progress, 10)
-    with told.attempt() as progress:
+        run.step(progress, 10)
+    with run.attempt() as progress:
         progress.event(0, "compiling", "again")
-    assert [record["kind"] for record in read_metrics(told.folder).records] == ["start", "event"]
+    assert [record["kind"] for record in read_metrics(run.folder).records] == ["start", "event"]
 
 
-def test_cost_counts_steps_whose_line_was_superseded(told):
-    told.go(last=40)
-    told.go(first=45, last=45, start=35)  # steps 31 to 35 are in no line that holds
+def test_cost_counts_steps_whose_line_was_superseded(run):
+    run.go(last=40)
+    run.go(first=45, last=45, start=35)  # steps 31 to 35 are in no valid line
     per_step = 6e6 * 1000 / 10
-    history = read_metrics(told.folder)
+    history = read_metrics(run.folder)
     assert [step for step, _ in history.curve("step", "loss")] == [10, 20, 30, 45]
     assert history.flops == pytest.approx(45 * per_step)
 
 
-def test_a_line_cut_short_by_a_crash_is_cut_off_and_the_others_are_kept(told):
-    told.go(last=20)
-    whole = told.metrics.read_bytes()
-    told.metrics.write_bytes(whole + b'{"kind": "step", "step": 3')
-    assert len(read_metrics(told.folder).of("step")) == 2
-    told.go(first=30, last=30, start=20)
-    assert told.metrics.read_bytes().startswith(whole + b'{"kind": "resume"')
-    assert [line["step"] for line in lines(told) if line["kind"] == "step"] == [10, 20, 30]
+def test_a_line_cut_short_by_a_crash_is_cut_off_and_the_others_are_kept(run):
+    run.go(last=20)
+    whole = run.metrics.read_bytes()
+    run.metrics.write_bytes(whole + b'{"kind": "step", "step": 3')
+    assert len(read_metrics(run.folder).of("step")) == 2
+    run.go(first=30, last=30, start=20)
+    assert run.metrics.read_bytes().startswith(whole + b'{"kind": "resume"')
+    assert [line["step"] for line in lines(run) if line["kind"] == "step"] == [10, 20, 30]
 
 
-def test_damaged_lines_are_passed_over(told):
-    told.go(last=20)
-    with told.metrics.open("ab") as file:
+def test_damaged_lines_are_skipped(run):
+    run.go(last=20)
+    with run.metrics.open("ab") as file:
         file.write(b'\xff\xfe\n[1]\n{"kind": "step"}\nnull\n')
-    assert len(read_metrics(told.folder).of("step")) == 2
+    assert len(read_metrics(run.folder).of("step")) == 2
 
 
 def test_a_line_that_does_not_fit_the_disk_is_not_written_at_all(tmp_path):
@@ -131,24 +131,24 @@ def test_a_line_that_does_not_fit_the_disk_is_not_written_at_all(tmp_path):
     assert written.endswith("\n")
 
 
-def test_status_is_running_stopped_or_finished(told):
-    told.go(last=20)
-    assert read_metrics(told.folder).status == "running"
-    with told.attempt(start=20) as progress:
+def test_status_is_running_stopped_or_finished(run):
+    run.go(last=20)
+    assert read_metrics(run.folder).status == "running"
+    with run.attempt(start=20) as progress:
         progress.event(20, "stop", "SIGTERM")
-        assert read_metrics(told.folder).status == "stopped"
-    told.go(first=30, start=20, finish=True)
-    assert read_metrics(told.folder).status == "finished"
-    told.go(first=110, last=110, start=100)  # a longer run goes on
-    assert read_metrics(told.folder).status == "running"
+        assert read_metrics(run.folder).status == "stopped"
+    run.go(first=30, start=20, finish=True)
+    assert read_metrics(run.folder).status == "finished"
+    run.go(first=110, last=110, start=100)  # a longer run goes on
+    assert read_metrics(run.folder).status == "running"
 
 
-def test_several_events_of_one_step_are_all_kept(told):
-    with told.attempt() as progress:
+def test_several_events_of_one_step_are_all_kept(run):
+    with run.attempt() as progress:
         progress.event(5, "out-of-memory", "4 rows")
         progress.event(5, "out-of-memory", "2 rows")
         progress.event(5, "saved", "step-000005")
-    assert len(read_metrics(told.folder).of("event")) == 3
+    assert len(read_metrics(run.folder).of("event")) == 3
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_what_is_not_a_run_is_refused(tmp_path, make, message):
         read_metrics(path)
 
 
-def test_a_run_without_a_record_is_refused(told):
-    told.folder.mkdir()
-    told.metrics.touch()
+def test_a_run_without_a_record_is_refused(run):
+    run.folder.mkdir()
+    run.metrics.touch()
     with pytest.raises(CheckpointError, match="has no record yet"):
-        read_metrics(told.folder)
+        read_metrics(run.folder)

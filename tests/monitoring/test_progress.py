@@ -1,4 +1,4 @@
-"""What a person watches: the figures are right, the terminal is left in order, and nothing here can end a training."""
+"""Progress shows the right figures, restores the terminal, and never ends a training."""
 
 import io
 import json
@@ -31,10 +31,10 @@ def terminal(monkeypatch):
     return screen
 
 
-def test_figures_of_an_interval(told):
-    with told.attempt() as progress:
-        told.step(progress, 10)
-    (record,) = read_metrics(told.folder).of("step")
+def test_figures_of_a_report(run):
+    with run.attempt() as progress:
+        run.step(progress, 10)
+    (record,) = read_metrics(run.folder).of("step")
     assert record["target_tokens_per_second"] == 110
     assert record["data_share"] == 0.05
     assert record["flops"] == 6e6 * 1000  # pairs of one source and one target token
@@ -42,21 +42,21 @@ def test_figures_of_an_interval(told):
     assert record["seconds_left"] == 90  # 90 steps of 1 s
 
 
-def test_time_left_follows_the_clock_after_the_first_report(told, monkeypatch):
+def test_time_left_follows_the_clock_after_the_first_report(run, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with told.attempt() as progress:
-        told.step(progress, 10, step_seconds=600.0)  # the compiler was at work
+    with run.attempt() as progress:
+        run.step(progress, 10, step_seconds=600.0)  # includes compilation
         now[0] += 20  # 2 s a step, validation included
-        told.step(progress, 20)
-    assert [record["seconds_left"] for record in read_metrics(told.folder).of("step")] == [
+        run.step(progress, 20)
+    assert [record["seconds_left"] for record in read_metrics(run.folder).of("step")] == [
         5400,
         160,
     ]
 
 
-def test_without_a_terminal_plain_lines_show_every_figure(told, capsys):
-    told.go(last=10)
+def test_without_a_terminal_plain_lines_show_every_figure(run, capsys):
+    run.go(last=10)
     out, err = capsys.readouterr()
     assert out == ""
     assert "\x1b" not in err
@@ -74,27 +74,27 @@ def test_without_a_terminal_plain_lines_show_every_figure(told, capsys):
     assert line.endswith("1:30 left")
 
 
-def test_plain_lines_come_at_sensible_intervals(told, capsys, monkeypatch):
+def test_plain_lines_come_at_sensible_intervals(run, capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with told.attempt() as progress:
+    with run.attempt() as progress:
         for step in range(1, 100):
-            told.step(progress, step)
+            run.step(progress, step)
             now[0] += 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
     assert [line.split("/")[0] for line in lines] == [f"step {step}" for step in range(1, 100, 10)]
 
 
-def test_long_lines_are_not_folded_where_there_is_no_terminal(told, capsys):
-    with told.attempt() as progress:
-        told.validate(progress, 10, samples=[("word " * 100, "a", "b")])
+def test_long_lines_are_not_folded_where_there_is_no_terminal(run, capsys):
+    with run.attempt() as progress:
+        run.validate(progress, 10, samples=[("word " * 100, "a", "b")])
     assert "word " * 99 + "word" in capsys.readouterr().err
 
 
-def test_the_bar_shows_every_figure_and_leaves_the_terminal_as_it_was(told, terminal):
-    with told.attempt() as progress:
-        told.step(progress, 10)
-        told.validate(progress, 10)
+def test_the_bar_shows_every_figure_and_leaves_the_terminal_as_it_was(run, terminal):
+    with run.attempt() as progress:
+        run.step(progress, 10)
+        run.validate(progress, 10)
         progress.event(10, "saved", "step-000010")
     text = terminal.getvalue()
     for figure in (
@@ -113,10 +113,10 @@ def test_the_bar_shows_every_figure_and_leaves_the_terminal_as_it_was(told, term
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_the_bar_stays_on_its_lines_in_a_narrow_terminal(told, terminal, monkeypatch, columns):
+def test_the_bar_stays_on_its_lines_in_a_narrow_terminal(run, terminal, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    with told.attempt() as progress:
-        told.step(progress, 10, learning_rate=1.2e-5)
+    with run.attempt() as progress:
+        run.step(progress, 10, learning_rate=1.2e-5)
         display = progress._display
         lines = display._console.render_lines(display._frame(), pad=False)
     shown = ["".join(part.text for part in line) for line in lines]
@@ -130,75 +130,73 @@ def test_the_bar_stays_on_its_lines_in_a_narrow_terminal(told, terminal, monkeyp
     )
 
 
-def test_compiling_is_shown_with_its_time_until_the_next_report(told, terminal, monkeypatch):
+def test_compiling_is_shown_with_its_time_until_the_next_report(run, terminal, monkeypatch):
     now = [2e9]
     monkeypatch.setattr(time, "time", lambda: now[0])
-    with told.attempt() as progress:
+    with run.attempt() as progress:
         progress.event(0, "compiling", "the first step")
         now[0] += 42
         progress._display._live.refresh()
         assert "compiling 42 s" in terminal.getvalue()
-        told.step(progress, 10)
+        run.step(progress, 10)
         assert "compiling took 42 s" in terminal.getvalue()
         shown = len(terminal.getvalue())
         progress._display._live.refresh()
         assert "compiling" not in terminal.getvalue()[shown:]
 
 
-def test_translations_cannot_move_the_cursor(told, terminal):
-    with told.attempt() as progress:
-        told.validate(progress, 10, samples=[("a\x1b[2Jb", "\rc", "d\ud800e")])
+def test_translations_cannot_move_the_cursor(run, terminal):
+    with run.attempt() as progress:
+        run.validate(progress, 10, samples=[("a\x1b[2Jb", "\rc", "d\ud800e")])
     assert "\x1b[2J" not in terminal.getvalue()
     assert "a\ufffd[2Jb" in terminal.getvalue()
-    assert read_metrics(told.folder).of("validation")[0]["samples"] == [["a\x1b[2Jb", "\rc", "d?e"]]
+    assert read_metrics(run.folder).of("validation")[0]["samples"] == [["a\x1b[2Jb", "\rc", "d?e"]]
 
 
 @pytest.mark.parametrize(
     "error", [BrokenPipeError(32, "Broken pipe"), OSError(5, "Input/output error")]
 )
-def test_a_terminal_that_goes_away_does_not_end_the_training(told, terminal, error):
-    with told.attempt() as progress:
+def test_a_terminal_that_goes_away_does_not_end_the_training(run, terminal, error):
+    with run.attempt() as progress:
 
         def fail(text):
             raise error
 
         terminal.write = fail
         for step in (10, 20):
-            told.step(progress, step)
-            told.validate(progress, step)
+            run.step(progress, step)
+            run.validate(progress, step)
         progress.finish(20, "done")
-    assert len(read_metrics(told.folder).of("validation")) == 2
+    assert len(read_metrics(run.folder).of("validation")) == 2
 
 
-def test_a_full_disk_does_not_end_the_training_and_is_said_once(told, capsys, monkeypatch):
+def test_a_full_disk_does_not_end_the_training_and_is_reported_once(run, capsys, monkeypatch):
     def fail(self, record):
         raise OSError(28, "No space left on device")
 
-    with told.attempt() as progress:
+    with run.attempt() as progress:
         with monkeypatch.context() as patch:
             patch.setattr(MetricsFile, "write", fail)
-            told.step(progress, 10)
-            told.step(progress, 20)
-        told.step(progress, 30)
+            run.step(progress, 10)
+            run.step(progress, 20)
+        run.step(progress, 30)
     assert capsys.readouterr().err.count("No space left on device; training continues") == 1
-    assert [record["step"] for record in read_metrics(told.folder).of("step")] == [30]
+    assert [record["step"] for record in read_metrics(run.folder).of("step")] == [30]
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [(KeyError("lost"), "KeyError: 'lost'"), (RankError("rank 1 is gone"), "rank 1 is gone")],
 )
-def test_an_error_in_the_training_is_the_last_event_and_left_to_the_program_to_say(
-    told, capsys, error, message
-):
+def test_an_error_is_the_last_event_and_only_the_program_prints_it(run, capsys, error, message):
     def train():
-        with told.attempt() as progress:
-            told.step(progress, 10)
+        with run.attempt() as progress:
+            run.step(progress, 10)
             raise error
 
     with pytest.raises(type(error)):
         train()
-    history = read_metrics(told.folder)
+    history = read_metrics(run.folder)
     assert history.status == "stopped"
     assert history.last["message"] == message
     assert "stop" not in capsys.readouterr().err
@@ -216,24 +214,24 @@ def test_the_other_ranks_are_silent(tmp_path, monkeypatch, capfd):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_run_has_its_report(told, capsys):
-    told.go(finish=True)
-    assert (told.folder / "report.html").is_file()
-    assert f"report: {told.folder / 'report.html'}" in capsys.readouterr().err
+def test_a_finished_run_has_its_report(run, capsys):
+    run.go(finish=True)
+    assert (run.folder / "report.html").is_file()
+    assert f"report: {run.folder / 'report.html'}" in capsys.readouterr().err
 
 
-def test_a_report_that_cannot_be_written_does_not_end_the_training(told, capsys):
-    told.folder.mkdir()
-    (told.folder / "report.html").mkdir()
-    told.go(finish=True)
+def test_a_report_that_cannot_be_written_does_not_end_the_training(run, capsys):
+    run.folder.mkdir()
+    (run.folder / "report.html").mkdir()
+    run.go(finish=True)
     assert "the report could not be written" in capsys.readouterr().err
 
 
-def test_a_report_costs_little(told):
-    with told.attempt() as progress:
+def test_a_report_costs_little(run):
+    with run.attempt() as progress:
         began = time.perf_counter()
         for step in range(1, 501):
-            told.step(progress, step)
+            run.step(progress, step)
         assert (time.perf_counter() - began) / 500 < 0.005
 
 
@@ -254,7 +252,7 @@ def test_tensorboard_gets_curves_and_texts_and_hides_what_was_superseded(tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_leaves_a_full_disk_alone(tmp_path, monkeypatch):
+def test_tensorboard_writes_nothing_to_a_full_disk(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     run = Run(tmp_path, tensorboard=True)
     with run.attempt() as progress:
@@ -265,24 +263,24 @@ def test_tensorboard_leaves_a_full_disk_alone(tmp_path, monkeypatch):
     assert events.stat().st_size == before
 
 
-def test_without_tensorboard_all_else_goes_on(tmp_path, monkeypatch, capsys):
+def test_without_tensorboard_everything_else_works(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     monkeypatch.delitem(sys.modules, "transduce.monitoring.tensorboard", raising=False)
     Run(tmp_path, tensorboard=False).go()
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     Run(tmp_path, tensorboard=True).go()
-    assert capsys.readouterr() == said
+    assert capsys.readouterr() == output
     assert len(read_metrics(tmp_path).of("step")) == 10
 
 
-def test_the_recipe_and_the_machine_are_recorded(told):
+def test_the_recipe_and_the_machine_are_recorded(run):
     from transduce.presets import TINY
     from transduce.recipe import read_recipe
 
     recipe = replace(TINY, training=replace(TINY.training, seed=77))
-    with told.attempt(recipe=recipe):
-        attempt = read_metrics(told.folder).attempt
-    path = told.folder / "recipe.toml"
+    with run.attempt(recipe=recipe):
+        attempt = read_metrics(run.folder).attempt
+    path = run.folder / "recipe.toml"
     path.write_text(attempt["recipe"], encoding="utf-8")
     assert read_recipe(path) == recipe
     assert attempt["hardware"] == json.loads(json.dumps(hardware()))

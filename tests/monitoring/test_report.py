@@ -1,4 +1,4 @@
-"""One page that holds the whole run, needs nothing else, and shows every text as text."""
+"""The report contains the whole run, needs no other file, and escapes every text."""
 
 import math
 import re
@@ -84,10 +84,10 @@ def report(run):
     return html, Page(html)
 
 
-def test_the_page_holds_the_whole_run(told):
-    told.go(last=50)
-    told.go(first=60, start=50, finish=True)
-    html, page = report(told)
+def test_the_page_holds_the_whole_run(run):
+    run.go(last=50)
+    run.go(first=60, start=50, finish=True)
+    html, page = report(run)
     for caption in (
         "Loss per target token",
         "Validation scores",
@@ -110,9 +110,9 @@ def test_the_page_holds_the_whole_run(told):
     assert "finished: all steps done, 100 of 100 steps" in page.text
 
 
-def test_cost_stands_beside_table_2(told):
-    told.go(finish=True)
-    text = report(told)[1].text.replace("\N{NO-BREAK SPACE}", " ")
+def test_cost_is_shown_beside_table_2(run):
+    run.go(finish=True)
+    text = report(run)[1].text.replace("\N{NO-BREAK SPACE}", " ")
     assert "this run25.06.0 \u00d7 10\u00b9\u2070" in text  # 10 intervals of 1000 pairs of 6e6
     assert "Transformer (base model)27.33.3 \u00d7 10\u00b9\u2078" in text
     assert "Transformer (big)28.42.3 \u00d7 10\u00b9\u2079" in text
@@ -138,9 +138,9 @@ def test_every_text_is_shown_as_text(tmp_path):
     assert "a<b>&c" in page.text
 
 
-def test_the_page_needs_nothing_from_outside(told):
-    told.go(finish=True)
-    html, page = report(told)
+def test_the_page_needs_nothing_from_outside(run):
+    run.go(finish=True)
+    html, page = report(run)
     assert not {"script", "link", "img", "iframe", "object"} & page.tags
     assert not re.search(r"https?:|url\(|@import|//", html)
     assert "default-src 'none'" in html
@@ -149,13 +149,13 @@ def test_the_page_needs_nothing_from_outside(told):
 
 
 @pytest.mark.parametrize("loss", [2.0, float("nan")])
-def test_a_run_with_little_to_tell_has_a_page(told, loss):
-    with told.attempt():
-        assert "nothing recorded" in report(told)[0]
-    with told.attempt() as progress:
-        told.step(progress, 10, loss=loss, gradient_norm=0.0)
-        told.validate(progress, 10, loss=loss, bleu=loss, chrf=loss, perplexity=loss, samples=[])
-        _, page = report(told)
+def test_a_run_with_few_records_has_a_page(run, loss):
+    with run.attempt():
+        assert "nothing recorded" in report(run)[0]
+    with run.attempt() as progress:
+        run.step(progress, 10, loss=loss, gradient_norm=0.0)
+        run.validate(progress, 10, loss=loss, bleu=loss, chrf=loss, perplexity=loss, samples=[])
+        _, page = report(run)
     assert "running, 10 of 100 steps" in page.text
 
 
@@ -165,12 +165,12 @@ def test_only_a_run_has_a_report(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_hundreds_of_checkpoints_do_not_hide_a_skipped_step(told):
-    with told.attempt() as progress:
+def test_hundreds_of_checkpoints_do_not_hide_a_skipped_step(run):
+    with run.attempt() as progress:
         progress.event(1, "skipped", "no finite gradient")
         for step in range(2, 400):
             progress.event(step, "saved", f"step-{step:06}")
-    assert "no finite gradient" in report(told)[1].text
+    assert "no finite gradient" in report(run)[1].text
 
 
 def test_a_spike_survives_thinning():
@@ -200,7 +200,7 @@ def test_ticks_are_few_and_reach_as_far_as_asked(limits):
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=50), st.booleans(), st.booleans())
-def test_every_point_lies_in_the_picture(values, from_zero, logarithmic):
+def test_every_point_is_inside_the_picture(values, from_zero, logarithmic):
     picture = chart(
         "t", {"c": list(enumerate(values))}, from_zero=from_zero, logarithmic=logarithmic
     )

@@ -1,6 +1,6 @@
-"""`transduce train` in processes of its own, forked from one that has imported everything: a start takes milliseconds.
+"""Start `transduce train` in forked processes that have imported everything, within milliseconds.
 
-torchrun itself, whose start takes seconds, is for the tests that are about it.
+Only the tests about torchrun itself use torchrun, whose start takes seconds.
 """
 
 import multiprocessing
@@ -21,9 +21,9 @@ FORKS.set_forkserver_preload([
 
 
 def start(command, log, size=1, change=None):
-    """Begin `transduce train ...` on so many ranks, each writing what it says to its own log.
+    """Start `transduce train ...` on `size` ranks, each of which writes its output to its own log.
 
-    `change(rank)` is called in each process before it begins.
+    `change(rank)` is called in each process first.
     """
     world = (
         {"WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
@@ -40,14 +40,14 @@ def start(command, log, size=1, change=None):
 
 
 def free_port():
-    """A port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         return free.getsockname()[1]
 
 
 def finish(processes, seconds=60):
-    """Wait for all; their exit statuses."""
+    """Wait for all processes; return their exit statuses."""
     end = time.monotonic() + seconds
     for process in processes:
         process.join(max(end - time.monotonic(), 0))
@@ -58,14 +58,14 @@ def finish(processes, seconds=60):
 
 
 def train(command, log, size=1, change=None, status=0):
-    """A run until every rank leaves with that status; what each said."""
+    """Train, check the exit status of every rank, and return their outputs."""
     statuses = finish(start(command, log, size, change))
-    assert statuses == [status] * size, "\n".join(said(log, size))
-    return said(log, size)
+    assert statuses == [status] * size, "\n".join(read_logs(log, size))
+    return read_logs(log, size)
 
 
-def said(log, size=1):
-    """What each rank wrote."""
+def read_logs(log, size=1):
+    """Return the output of each rank."""
     return [Path(f"{log}.{rank}").read_text(encoding="utf-8") for rank in range(size)]
 
 

@@ -1,4 +1,4 @@
-"""Each way to a BLEU of 0 is told from the others, and a good score needs no diagnosis."""
+"""Each cause of a BLEU of 0 is recognized, and a good score needs no diagnosis."""
 
 from dataclasses import replace
 
@@ -90,7 +90,7 @@ def test_a_learning_rate_far_above_the_papers_is_not_halved(set_to, advised):
     assert f"training.learning_rate={advised}" in divergence_advice(wild, bf16=True)
 
 
-def test_a_moving_average_and_averaged_checkpoints_are_at_odds():
+def test_a_moving_average_and_averaged_checkpoints_exclude_each_other():
     training = replace(BASE.training, ema=0.99)
     (line,) = settings_advice(training)
     assert "checkpoints are not averaged" in line
@@ -98,7 +98,7 @@ def test_a_moving_average_and_averaged_checkpoints_are_at_odds():
     assert list(settings_advice(BASE.training)) == []
 
 
-def test_blanks_that_are_repeated_are_no_empty_translation():
+def test_repeated_blanks_are_not_an_empty_translation():
     text = diagnose(["a b", "c d"], ["e f", "g h"], [" " * 50, " " * 40], 0.0)
     assert "repeat themselves" in text
 

@@ -70,7 +70,7 @@ def take_steps(rank, folder):
 
 
 def reductions(how, parts, world):
-    """How often the ranks add something up in a step of so many micro-batches."""
+    """Return the number of reductions over ranks in a step of `parts` micro-batches."""
     learner = Learner(build(), RECIPE.training.eps_ls)
     root = distribute(learner, learner.model, how, world)
     with torch.profiler.profile() as profile:
@@ -81,7 +81,7 @@ def reductions(how, parts, world):
 
 
 def micro_batches_where_one_rank_is_short(world, folder):
-    """Two, if it were not for rank 1."""
+    """Return the number of micro-batches when two are too few on rank 1."""
     if world.rank == 1:
         out_of_memory_note(folder, world, 2).touch()
     run = folder / "elsewhere" if world.rank == 0 else folder
@@ -91,7 +91,7 @@ def micro_batches_where_one_rank_is_short(world, folder):
 
 
 def gradient_bytes(bf16, world):
-    """What is handed in for the sum over ranks, in a step of DDP."""
+    """Return the bytes per parameter that a step of DDP sends."""
     learner = Learner(build().float(), RECIPE.training.eps_ls, bf16=bf16)
     root, sent = distribute(learner, learner.model, "ddp", world), []
     reduce = dist.all_reduce
@@ -127,7 +127,7 @@ def test_ranks_share_work_and_agree(ranks):
 
 
 def test_ddp_sends_four_bytes_a_parameter(ranks):
-    """bench/scaling.py counts on it."""
+    """bench/scaling.py relies on it."""
     for _, _, together in ranks:
         assert together["gradient bytes"] == [4, 4]
 
@@ -145,7 +145,7 @@ def test_two_ranks_take_the_steps_of_one(ranks):
                 assert torch.allclose(ours["weights"][name], weight, atol=1e-9), f"{case}: {name}"
 
 
-def test_what_a_rank_meets_under_way_is_its_own_to_say():
+def test_an_error_carries_the_rank_that_met_it():
     with pytest.raises(DataError) as met, world("cpu"):
         raise DataError("damaged")
     assert met.value.met_by_rank == 0

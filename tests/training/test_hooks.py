@@ -1,4 +1,4 @@
-"""What is handed in from Python: used everywhere, saved and resumed, and named where it is wrong."""
+"""Hooks passed from Python are used everywhere, saved and resumed, and named in errors."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def recipe(tmp_path_factory):
 
 @pytest.fixture
 def train(recipe, tmp_path):
-    """`transduce.train` on the small recipe, into a folder of that name."""
+    """A function that trains the small recipe in a folder of the given name."""
 
     def start(name="run", more=(), **hooks):
         return transduce.train(
@@ -53,7 +53,7 @@ def train(recipe, tmp_path):
 
 
 class Gated(MultiHeadAttention):
-    """Attention times a gate that is learned."""
+    """Attention times a learned gate."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -64,7 +64,7 @@ class Gated(MultiHeadAttention):
 
 
 class GatedTransformer(Transformer):
-    """Every attention of the decoder to itself has a gate, and there is a weight that nothing learns from."""
+    """A model with gated self-attention in the decoder, and a weight that gets no gradient."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -74,7 +74,7 @@ class GatedTransformer(Transformer):
 
 
 class Counting(torch.optim.Optimizer):
-    """Steps by the sign of a mean gradient; it counts in Python numbers, of parameters and of groups."""
+    """An optimizer that keeps Python numbers in the state of parameters and of groups."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {"lr": 0.1, "decay": 0.9, "steps": 0})
@@ -115,7 +115,7 @@ def smoother_loss(logits, labels):
     return smoothed_loss(logits, labels, 0.3)[0]
 
 
-def test_a_model_of_ones_own_is_trained_validated_saved_and_translates(train, tmp_path):
+def test_a_custom_model_is_trained_validated_saved_and_translates(train, tmp_path):
     run = train(model=GatedTransformer)
     bundle = load_bundle(tmp_path / "run/last")
     gates = [weight for name, weight in bundle.weights().items() if name.endswith("gate")]
@@ -131,17 +131,17 @@ def test_a_model_of_ones_own_is_trained_validated_saved_and_translates(train, tm
     model = load_model(load_bundle(run.bundle), build=GatedTransformer)
     engine = transduce.Translator(run.path, engine=TorchEngine(model))
     assert engine.translate("12 hours").text == ours
-    with pytest.raises(BundleError, match="do not fit Transformer"):
+    with pytest.raises(BundleError, match="do not fit the model Transformer"):
         run.translator(model=Transformer, device="cpu")
     with pytest.raises(TransduceError, match="your own model GatedTransformer"):
         transduce.export(run.path, tmp_path / "out", "onnx")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ConfigError, match="runs no model and no tokenizer of your own"):
+    with pytest.raises(ConfigError, match="cannot run your own model or tokenizer"):
         run.translator(model=GatedTransformer, engine="ctranslate2")
 
 
-def test_validation_sees_the_model_of_ones_own(train, tmp_path):
-    """A model that always says the same is worse than one that learns, also in its scores."""
+def test_validation_uses_the_custom_model(train, tmp_path):
+    """The scores of a model with constant logits show that validation uses it."""
 
     class Mute(Transformer):
         def logits(self, x):
@@ -180,7 +180,7 @@ HOOKS = {
 
 
 @pytest.mark.parametrize("hooks", HOOKS.values(), ids=HOOKS.keys())
-def test_a_run_with_hooks_goes_on_exactly_where_it_was(train, tmp_path, hooks, monkeypatch):
+def test_a_run_with_hooks_resumes_exactly(train, tmp_path, hooks, monkeypatch):
     train("whole", **hooks)
     with monkeypatch.context() as stopped:
         stopped.setattr(Trainer, "_step", signalled(5, Trainer._step))
@@ -265,7 +265,7 @@ def test_a_callback_that_raises_is_named_and_nothing_is_lost(train, tmp_path):
     assert_same_steps(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_run_is_a_table_and_says_where_it_stands(train, tmp_path):
+def test_a_run_is_a_table_and_shows_its_progress(train, tmp_path):
     run = train()
     table = pyarrow.json.read_json(tmp_path / "run/metrics.jsonl")
     assert {"kind", "step", "loss", "bleu"} <= set(table.column_names)
@@ -293,7 +293,7 @@ class Letters:
         return "".join(self.alphabet[token] for token in ids)
 
 
-def test_a_tokenizer_of_ones_own_serves_from_text_to_text(train, tmp_path):
+def test_a_custom_tokenizer_works_from_text_to_text(train, tmp_path):
     run = train(
         tokenizer=Letters(), more=["data.tokenizer.sampling=0"], store=tmp_path / "letters.store"
     )
@@ -320,7 +320,7 @@ def test_a_tokenizer_of_ones_own_serves_from_text_to_text(train, tmp_path):
 
 
 class Echo:
-    """An engine that says what it is asked."""
+    """An engine that returns its input."""
 
     def search(self, sources, config, *, prefixes=(), token_scores=True):
         return [
@@ -328,7 +328,7 @@ class Echo:
         ]
 
 
-def test_an_engine_of_ones_own_searches(train):
+def test_a_custom_engine_searches(train):
     translator = train().translator(engine=Echo())
     assert translator.translate(["one. two", "12 hours"])[1].text == "12 hours"
     assert translator.translate("<b>12</b> hours", confidences=True).text == "<b>12</b> hours"
@@ -474,7 +474,7 @@ def raises(*_):
     ],
     ids=range(18),
 )
-def test_what_cannot_be_used_is_one_line_that_names_it(train, tmp_path, hooks, error, message):
+def test_a_wrong_hook_is_a_one_line_error_that_names_it(train, tmp_path, hooks, error, message):
     with pytest.raises(error, match=message) as raised:
         train(store=tmp_path / "store", **hooks)
     assert "\n" not in str(raised.value)
@@ -502,7 +502,7 @@ def test_fine_tuning_a_bundle_with_more_weights_says_which_are_new(
     )
 
 
-def test_searching_with_a_model_of_ones_own_needs_encode_and_decode():
+def test_searching_with_a_custom_model_needs_encode_and_decode():
     with pytest.raises(InputError, match="the model Linear has no encode"):
         TorchEngine(nn.Linear(2, 2))
     model = WrongLogits(ModelConfig(vocab_size=50, N=1, d_model=16, d_ff=16, h=2, d_k=8, d_v=8))

@@ -1,4 +1,4 @@
-"""A training that is killed at random moments, again and again, ends as one that nobody disturbs."""
+"""A training that is killed at random moments ends like an undisturbed one."""
 
 import random
 import shutil
@@ -18,7 +18,7 @@ SETTINGS = [*SMALL, "training.save_every=3"]
 
 
 def newest(run):
-    """The step of the newest checkpoint; a damaged one would be a fault, since none may be seen before it is whole."""
+    """Return the step of the newest checkpoint. None may be damaged: they appear when complete."""
     found = load_newest(run / "checkpoints")
     assert found is None or not found.damaged
     return found.step if found else 0
@@ -34,7 +34,7 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
     settings = load_recipe(str(recipe), changes)
     prepare(settings, tmp_path, tmp_path / "recipe.store")
     command = ["train", str(recipe), *changes, "--run"]
-    train([*command, str(tmp_path / "first")], tmp_path / "log")  # starts what all are forked from
+    train([*command, str(tmp_path / "first")], tmp_path / "log")  # also starts the fork server
     begin = time.monotonic()
     train([*command, str(tmp_path / "whole")], tmp_path / "log")
     seconds = time.monotonic() - begin
@@ -45,7 +45,7 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path, kills, steps):
         while not read_finished(run):
             starts += 1
             (process,) = start([*command, str(run)], tmp_path / "log")
-            # Ends, however busy the machine gets.
+            # Longer with every start, so that the test ends on a busy machine too.
             process.join(random.uniform(0, seconds * (0.5 + starts / 10)))
             was_running = process.exitcode is None
             process.kill()

@@ -63,7 +63,7 @@ def test_padding_keeps_the_zero_vector_while_the_rest_learns():
     assert (after[:PAD] != before[:PAD]).any(-1).all()
 
 
-# Of 31 classes, with padding in a block of its own, or among others.
+# 31 classes, with padding in a separate block or in one with classes.
 @pytest.mark.parametrize("block", [4, 8, 16, 32])
 def test_the_fused_loss_is_the_plain_one_with_its_gradients(block, monkeypatch):
     pytest.importorskip("triton")

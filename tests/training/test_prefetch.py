@@ -1,4 +1,4 @@
-"""What is fed arrives as it was, and Python does not run far ahead of a GPU."""
+"""Prefetched batches arrive unchanged, and Python does not run far ahead of a GPU."""
 
 import time
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from transduce.training import prefetch
 from transduce.training.prefetch import Prefetcher, send_together
 
 
-def test_a_batch_sent_in_one_piece_is_the_same_batch():
+def test_a_batch_sent_as_one_tensor_is_the_same_batch():
     source = Tokens.packed([[[5, 6, 0], [7, 0]]], pad=9, width=8)
     target = Tokens.packed([[[4, 0], [3, 2, 1, 0]]], pad=9, width=16)
     sent = []
@@ -27,7 +27,7 @@ def test_a_batch_sent_in_one_piece_is_the_same_batch():
 
 
 class Clock:
-    """A stand-in for an event of a GPU on which all is done at once."""
+    """A fake CUDA event on a GPU that finishes everything at once."""
 
     def __init__(self, *, enable_timing, blocking):
         assert blocking  # or Python would take a core to wait
@@ -52,7 +52,7 @@ def on_a_gpu(monkeypatch, event):
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_waiting_for_data_counts_where_the_gpu_stands_still(busy, monkeypatch):
+def test_waiting_for_data_counts_only_while_the_gpu_is_idle(busy, monkeypatch):
     class Busy(Clock):
         def elapsed_time(self, later):
             return 0.0  # there was always a step to do
@@ -67,8 +67,8 @@ def test_waiting_for_data_counts_where_the_gpu_stands_still(busy, monkeypatch):
     assert waited == 0 if busy else 0.1 < waited < 0.3
 
 
-def test_no_more_than_a_few_steps_are_launched_and_not_done(monkeypatch):
-    """A signal is heeded between steps: with hundreds of them on their way to a GPU it would come seconds late."""
+def test_only_a_few_launched_steps_are_unfinished(monkeypatch):
+    """Signals are handled between steps: hundreds of launched steps would delay them by seconds."""
     done, launched = [], []
 
     class Event(Clock):

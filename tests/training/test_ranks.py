@@ -1,4 +1,4 @@
-"""`transduce train` on several ranks: the losses of one, whatever the number, and no step lost."""
+"""`transduce train` on several ranks: the losses of one rank, and no step is lost."""
 
 import os
 import random
@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.training.ranks import finish, free_port, said, start, train
+from tests.training.ranks import finish, free_port, read_logs, start, train
 from tests.training.test_trainer import SMALL, assert_same_run, losses, reached
 from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
@@ -30,14 +30,14 @@ from transduce.translation.translator import Translator
 
 pytestmark = pytest.mark.ranks
 
-# No dropout: its chances differ with the rank. Two micro-batches, layers computed twice and averaged weights besides.
+# No dropout, which differs between ranks. Micro-batches, recomputed layers and averaged weights too.
 SETTINGS = [
     *SMALL, "model.p_drop=0.0", "training.micro_batches=2", "training.recompute=true", "training.ema=0.9",
 ]  # fmt: skip
 
 
 class Runs:
-    """Runs of one recipe; those that nobody disturbs are made once."""
+    """Runs of one recipe; undisturbed runs are trained once and shared."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -57,7 +57,7 @@ class Runs:
         ]
 
     def train(self, run, size, sharding="ddp", *more, change=None, status=0):
-        """What each rank said."""
+        """Train, and return the output of each rank."""
         log = f"{self.folder}/log-{next(self.logs)}"
         return train(self.command(run, sharding, *more), log, size, change, status)
 
@@ -68,7 +68,7 @@ class Runs:
         return run
 
     def torchrun(self, run, *options, ranks=2):
-        """As a user starts them."""
+        """Start the ranks as a user does."""
         launcher = [
             sys.executable,
             "-m",
@@ -102,7 +102,7 @@ def runs(tmp_path_factory):
 
 
 def signal_at(number, by, kind, rank):
-    """A signal to one rank, while it takes a step."""
+    """Send a signal to one rank during a step."""
     take = Trainer._step
 
     def stopped(self, micro_batches, target_tokens, at):
@@ -114,7 +114,7 @@ def signal_at(number, by, kind, rank):
 
 
 def poison(numbers, rank):
-    """Rank 1's loss is NaN in those steps; and every rank tells the weights it has after each."""
+    """Make the loss of rank 1 NaN in some steps; every rank prints its weights after each step."""
     compute, take, save = step.smoothed_loss, Trainer._step, Trainer._save
     now = 0
 
@@ -140,14 +140,14 @@ def no_room(*_):
 
 
 def run_out(passes, rank):
-    """Memory runs out {(on a rank, in its n-th micro-batch): in this pass}."""
+    """Run out of memory: {(rank, number of the micro-batch): "forward" or "backward"}."""
     compute, numbers = Learner._sums, count(1)
 
     def cramped(self, source, target):
         where = passes.get((rank, next(numbers)))
         if where == "forward":
             no_room()
-        # When its gradient comes, other weights have theirs.
+        # When its gradient arrives, other weights already have theirs.
         early = self.model.encoder[0].feed_forward.w_1.weight
         early._backward_hooks = None
         if where == "backward":
@@ -158,13 +158,13 @@ def run_out(passes, rank):
 
 
 def run_out_in_the_update(rank):
-    """On rank 1, when gradients have been exchanged."""
+    """Run out of memory on rank 1 after the gradients were exchanged."""
     if rank == 1:
         step.update = no_room
 
 
 def tell_micro_batches(rank):
-    """How many each step takes."""
+    """Print the number of micro-batches of each step."""
     take = Trainer._step
 
     def telling(self, micro_batches, *rest):
@@ -175,7 +175,7 @@ def tell_micro_batches(rank):
 
 
 def signal_in_validation(work, by, rank):
-    """A signal to one rank while it translates or computes a loss; and every rank tells of how much it does."""
+    """Send a signal to one rank while it translates or computes a loss; print the amount of work."""
     owner, name = (Translator, "translate") if work == "sentences" else (validation, "_loss")
     compute = getattr(owner, name)
 
@@ -190,13 +190,13 @@ def signal_in_validation(work, by, rank):
 
 
 def hide(rank):
-    """Rank 1 is on a machine that does not see the run's folder."""
+    """Make rank 1 behave as on a machine that does not share the folder of the run."""
     if rank == 1:
         trainer.load_newest = run_folder.read_finished = lambda _: None
 
 
 def assert_close_run(run, other):
-    """Up to the rounding of float32."""
+    """Compare two runs up to the rounding of float32."""
     assert dict(losses(run)) == pytest.approx(dict(losses(other)), abs=1e-5)
     assert dict(losses(run, "validation")) == pytest.approx(
         dict(losses(other, "validation")), abs=1e-5
@@ -208,7 +208,7 @@ def assert_close_run(run, other):
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
-def test_two_ranks_tell_the_losses_of_one_and_only_the_first_speaks(runs, sharding):
+def test_two_ranks_report_the_losses_of_one_and_only_rank_0_prints(runs, sharding):
     run = runs.folder / f"{sharding}-2"
     first, second = runs.train(run, 2, sharding)
     assert "12 steps done" in first
@@ -216,7 +216,7 @@ def test_two_ranks_tell_the_losses_of_one_and_only_the_first_speaks(runs, shardi
     assert_close_run(run, runs.undisturbed(1))
 
 
-def test_a_finished_run_stays_as_it_is_and_only_the_first_rank_says_so(runs):
+def test_a_finished_run_is_unchanged_and_only_rank_0_says_so(runs):
     first, second = runs.train(runs.undisturbed(2), 2)
     assert "is finished" in first
     assert second == ""
@@ -226,7 +226,7 @@ def test_a_finished_run_stays_as_it_is_and_only_the_first_rank_says_so(runs):
     ("sharding", "sizes"),
     [("ddp", (1, 4)), ("fsdp", (1,)), pytest.param("fsdp", (4,), marks=pytest.mark.slow)],
 )
-def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, sharding, sizes):
+def test_a_stopped_run_resumes_with_another_number_of_ranks(runs, tmp_path, sharding, sizes):
     first, second = runs.train(
         tmp_path / "2", 2, sharding, change=partial(signal_at, 5, 1, signal.SIGTERM)
     )
@@ -243,7 +243,7 @@ def test_a_stopped_run_goes_on_with_another_number_of_ranks(runs, tmp_path, shar
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
-def test_four_ranks_that_go_on_are_bit_identical(runs, tmp_path, sharding):
+def test_four_resumed_ranks_are_bit_identical(runs, tmp_path, sharding):
     """With more than two, a sum depends on its order."""
     runs.train(tmp_path / "run", 4, sharding, change=partial(signal_at, 5, 3, signal.SIGTERM))
     runs.train(tmp_path / "run", 4, sharding)
@@ -251,22 +251,22 @@ def test_four_ranks_that_go_on_are_bit_identical(runs, tmp_path, sharding):
 
 
 @pytest.mark.parametrize("sharding", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
-def test_a_run_of_one_goes_on_with_two(runs, tmp_path, sharding):
+def test_a_run_of_one_rank_resumes_with_two(runs, tmp_path, sharding):
     runs.train(tmp_path / "run", 1, change=partial(signal_at, 5, 0, signal.SIGTERM), status=143)
     runs.train(tmp_path / "run", 2, sharding)
     assert_close_run(tmp_path / "run", runs.undisturbed(1))
 
 
-def test_a_signal_during_validation_ends_it_on_all_ranks_and_it_is_done_later(runs, tmp_path):
+def test_a_signal_interrupts_validation_on_all_ranks_and_it_is_repeated(runs, tmp_path):
     many = "training.validation_sentences=40"  # two portions
     for work, amount, by in [("sentences", 16, 1), ("batches", 1, 0)]:
-        told = runs.train(
+        outputs = runs.train(
             tmp_path / "run", 2, "ddp", many, change=partial(signal_in_validation, work, by)
         )
-        assert "saved; run the same command again to resume" in told[0]
-        for text in told:
+        assert "saved; run the same command again to resume" in outputs[0]
+        for text in outputs:
             assert text.count("begins:") == text.count(f"begins: {amount} {work}") == 1
-        assert "went on" not in told[by]
+        assert "went on" not in outputs[by]
         assert load_newest(tmp_path / "run/checkpoints").step == 6
     runs.train(tmp_path / "run", 2, "ddp", many)
     whole = runs.undisturbed(2, "ddp", many)
@@ -296,10 +296,10 @@ def test_a_rank_that_runs_out_of_memory_where_others_wait_for_it_leaves_a_note(
 ):
     log = tmp_path / "log"
     assert finish(start(runs.command(tmp_path / "run", sharding), log, 2, change), 30) == [2, 2]
-    assert "rank 0 lost the connection to another rank" in said(log, 2)[0]
+    assert "rank 0 lost the connection to another rank" in read_logs(log, 2)[0]
     assert (
         "rank 1 ran out of memory with 2 micro-batches per step; restart the run (torchrun"
-        in said(log, 2)[1]
+        in read_logs(log, 2)[1]
     )
     first, _ = runs.train(tmp_path / "run", 2, sharding, change=tell_micro_batches)
     assert "micro-batches: 4" in first
@@ -311,19 +311,19 @@ def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):
     shutil.copytree(runs.undisturbed(2), tmp_path / "run")
     log = tmp_path / "log"
     assert finish(start(runs.command(tmp_path / "run"), log, 2, hide)) == [2, 2]
-    assert "rank 1 finds step 0 in" in said(log, 2)[1]
+    assert "rank 1 finds step 0 in" in read_logs(log, 2)[1]
     assert (
-        said(log, 2)[1]
+        read_logs(log, 2)[1]
         .strip()
         .endswith("but other ranks find another step; all machines must share this folder")
     )
 
 
-LONGER = "training.steps=40", "training.validate_every=20"  # long enough to be met on the way
+LONGER = "training.steps=40", "training.validate_every=20"  # long enough to be killed on the way
 
 
 def meet(process, run, number):
-    """The process ids of a launcher's ranks, when that step is done."""
+    """Wait for a step; return the process ids of the launcher's ranks."""
     deadline = time.monotonic() + 60
     while process.poll() is None and reached(run) < number:
         assert time.monotonic() < deadline
@@ -333,7 +333,7 @@ def meet(process, run, number):
     return sorted(map(int, children))
 
 
-def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
+def test_a_killed_rank_ends_the_others_and_the_run_can_resume(runs, tmp_path):
     log = tmp_path / "log"
     kill = partial(signal_at, 7, 1, signal.SIGKILL)
     assert finish(start(runs.command(tmp_path / "run"), log, 2, kill), 30) == [2, -signal.SIGKILL]
@@ -341,23 +341,23 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on(runs, tmp_path):
         "rank 0 lost the connection to another rank, which ended first; look for the error message "
         "of that rank"
     )
-    assert said(log, 2)[0].endswith(f"transduce: {line}\n")
-    assert "gloo" not in said(log, 2)[0]
+    assert read_logs(log, 2)[0].endswith(f"transduce: {line}\n")
+    assert "gloo" not in read_logs(log, 2)[0]
     assert read_metrics(tmp_path / "run").last["message"] == line
     runs.train(tmp_path / "run", 2)
     assert_same_run(tmp_path / "run", runs.undisturbed(2))
 
 
 @pytest.mark.slow
-def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
+def test_torchrun_restarts_a_killed_rank_and_stops_on_a_signal(runs, tmp_path):
     run = tmp_path / "run"
     process = runs.torchrun(run, "--master-port", str(free_port()))
     os.kill(meet(process, run, 6)[1], signal.SIGKILL)
     meet(process, run, 12)
-    told = time.monotonic()
+    signalled_at = time.monotonic()
     process.terminate()
     process.wait(timeout=60)
-    assert time.monotonic() - told < 10
+    assert time.monotonic() - signalled_at < 10
     stopped = load_newest(run / "checkpoints").step
     assert reached(run) == stopped
     assert 12 <= stopped < 40
@@ -367,7 +367,7 @@ def test_torchrun_brings_a_killed_rank_back_and_stops_when_told(runs, tmp_path):
 
 @pytest.mark.slow
 def test_two_machines_restart_together(runs, tmp_path):
-    """As far as one can show it: two launchers with a rank each."""
+    """Two launchers with a rank each stand in for two machines."""
     run, endpoint = tmp_path / "run", f"localhost:{free_port()}"
     options = [
         "--nnodes",
@@ -405,9 +405,9 @@ def test_30_killed_ranks_come_back_and_the_runs_end_as_if_nothing_happened(runs,
 
 
 def saved(run, number):
-    """Weights and the optimizer's memory after a step."""
+    """Return the weights and the optimizer state after a step."""
     place = run / f"checkpoints/step-{number:06d}"
-    return load_file(place / "model.safetensors") | load_file(place / "optimizer.safetensors")
+    return load_file(place / "model.safetensors") | load_file(place / "optimiser.safetensors")
 
 
 EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.validate_every=1000"]
@@ -422,9 +422,11 @@ EVERY = ["training.save_every=1", "training.keep_checkpoints=1000", "training.va
         pytest.param("fsdp", 200, marks=pytest.mark.battery),
     ],
 )
-def test_what_is_not_finite_on_one_rank_is_skipped_on_all(runs, tmp_path, sharding, steps):
+def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all(
+    runs, tmp_path, sharding, steps
+):
     poisoned = {4} if steps == 6 else {17, 68, 119, 170}  # one in fifty
-    told = runs.train(
+    outputs = runs.train(
         tmp_path / "run",
         2,
         sharding,
@@ -432,7 +434,7 @@ def test_what_is_not_finite_on_one_rank_is_skipped_on_all(runs, tmp_path, shardi
         f"training.steps={steps}",
         change=partial(poison, poisoned),
     )
-    kept = [[line for line in text.splitlines() if line.startswith("weights")] for text in told]
+    kept = [[line for line in text.splitlines() if line.startswith("weights")] for text in outputs]
     assert kept[0] == kept[1]
     assert len(kept[0]) == steps
     for number in range(2, steps + 1):

@@ -1,4 +1,4 @@
-"""§5.3: Equation 3, and the descents that are common today."""
+"""§5.3: Equation 3, and the decays that are common today."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""One step: the same gradient however the batch is cut, and a model that learns."""
+"""One step: the same gradient however the batch is split, and a model that learns."""
 
 import contextlib
 import itertools
@@ -93,7 +93,7 @@ def test_dropout_differs_between_seeds_steps_and_ranks():
 
 
 def test_seeding_a_step_takes_no_stack_trace(monkeypatch):
-    """torch.manual_seed takes one for every kind of device that is not there, which takes longer than a small step."""
+    """torch.manual_seed takes one for every missing device type: longer than a small step."""
     taken = []
     monkeypatch.setattr(traceback, "format_stack", lambda *_: taken.append("a trace") or [])
     seed_dropout(1, 2, 0, torch.device("cpu"))
@@ -138,7 +138,9 @@ def test_a_step_that_is_not_finite_changes_nothing():
     after, result = steps([batch([0, 1])], count=1, learner=learner)
     assert not result.finite
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert all(weight.grad is None for weight in learner.parameters())  # the next step starts anew
+    assert all(
+        weight.grad is None for weight in learner.parameters()
+    )  # the next step starts from zero
 
 
 def test_clipping_bounds_the_gradient():
@@ -178,7 +180,7 @@ def test_one_batch_is_memorized(optimizer):
 
 
 def test_a_copy_task_is_solved():
-    """Random sequences, new ones in every step: the model learns to copy, and copies unseen ones."""
+    """Trained on new random sequences in every step, the model copies unseen ones."""
     torch.manual_seed(0)
     config = ModelConfig(vocab_size=14, N=1, d_model=32, d_ff=64, h=4, d_k=8, d_v=8, p_drop=0.0)
     training = TrainingConfig(
@@ -206,7 +208,7 @@ def test_a_copy_task_is_solved():
     assert ((answers == unseen.ids) | ~real).all(-1).float().mean() >= 0.99
 
 
-def test_rounded_weights_that_are_multiplied_together_lie_together():
+def test_rounded_weights_that_are_multiplied_together_are_adjacent():
     from transduce.training.step import _Rounded
 
     attention = Transformer(RECIPE.model).encoder[0].self_attention
@@ -216,6 +218,6 @@ def test_rounded_weights_that_are_multiplied_together_lie_together():
     assert torch.equal(first, odd.bfloat16())
     for before, after in itertools.pairwise(rounded):
         assert after.data_ptr() == before.data_ptr() + before.nbytes
-        assert after.data_ptr() % 16 == 0  # where a GPU reads whole words
+        assert after.data_ptr() % 16 == 0  # aligned for vector loads of a GPU
     for mine, weight in zip(rounded, weights, strict=True):
         assert torch.equal(mine, weight.bfloat16())

@@ -1,4 +1,4 @@
-"""`transduce train`: never lose a step, stop when told, keep what is best."""
+"""`transduce train`: no step is lost, signals stop it, and the best model is kept."""
 
 import json
 import math
@@ -54,8 +54,8 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A recipe file and its store."""
+def prepared(tmp_path_factory):
+    """A recipe file, its recipe and its store."""
     folder = tmp_path_factory.mktemp("phrases")
     path = write_phrases(folder, "en", "de", 1_500, 1)
     recipe = load_recipe(str(path), SMALL)
@@ -63,10 +63,10 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(made, tmp_path_factory):
-    """A run that nobody disturbs."""
+def whole(prepared, tmp_path_factory):
+    """An undisturbed run."""
     run = tmp_path_factory.mktemp("runs") / "whole"
-    train(made[1], made[2], run, ALONE)
+    train(prepared[1], prepared[2], run, ALONE)
     return run
 
 
@@ -101,7 +101,7 @@ def change(recipe, **training):
 
 
 def signalled(at, step):
-    """A step that gets SIGTERM, if its number is that."""
+    """Return a `_step` that gets SIGTERM at step `at`."""
 
     def stopped(self, micro_batches, target_tokens, number):
         if number == at:
@@ -122,66 +122,68 @@ def test_a_run_leaves_checkpoints_bundles_metrics_and_a_report(whole):
     assert len(losses(whole)) == 12
 
 
-def test_a_run_that_was_stopped_and_goes_on_is_bit_identical(made, whole, tmp_path, monkeypatch):
+def test_a_resumed_run_is_bit_identical(prepared, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "_step", signalled(5, Trainer._step))
-    stopped = train(made[1], made[2], tmp_path / "run", ALONE)
+    stopped = train(prepared[1], prepared[2], tmp_path / "run", ALONE)
     assert (stopped.step, stopped.stopped_by) == (5, "SIGTERM")
     monkeypatch.undo()
-    whole_again = train(made[1], made[2], tmp_path / "run", ALONE)
+    whole_again = train(prepared[1], prepared[2], tmp_path / "run", ALONE)
     assert (whole_again.step, whole_again.stopped_by) == (12, "")
     assert_same_run(tmp_path / "run", whole)
 
 
-def test_a_stopped_run_has_told_every_step(made, tmp_path, monkeypatch):
+def test_a_stopped_run_has_reported_every_step(prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "_step", signalled(5, Trainer._step))
-    train(change(made[1], report_every=4), made[2], tmp_path / "run", ALONE)
+    train(change(prepared[1], report_every=4), prepared[2], tmp_path / "run", ALONE)
     records = read_metrics(tmp_path / "run")
     assert [(record["step"], record["steps"]) for record in records.of("step")] == [(4, 4), (5, 1)]
     assert records.last["event"] == "stop"
 
 
-def test_a_validation_is_no_time_of_steps(made, tmp_path, monkeypatch):
+def test_validation_does_not_count_as_step_time(prepared, tmp_path, monkeypatch):
     score = ModelSelector.score
     monkeypatch.setattr(
         ModelSelector, "score", lambda self, weights: time.sleep(2) or score(self, weights)
     )
-    recipe = change(made[1], report_every=5, validate_every=6, save_every=6, steps=12)
-    train(recipe, made[2], tmp_path / "run", ALONE)
+    recipe = change(prepared[1], report_every=5, validate_every=6, save_every=6, steps=12)
+    train(recipe, prepared[2], tmp_path / "run", ALONE)
     records = read_metrics(tmp_path / "run").of("step")
     assert [record["step"] for record in records] == [5, 6, 10, 12]
     assert max(record["step_seconds"] for record in records) < 2
 
 
 @pytest.mark.parametrize("which", ["last", "best"])
-def test_a_damaged_checkpoint_is_left_out_of_the_average(made, tmp_path, capsys, which):
+def test_a_damaged_checkpoint_is_left_out_of_the_average(prepared, tmp_path, capsys, which):
     recipe = change(
-        made[1], average=which, average_checkpoints=3, save_every=2, validate_every=2, steps=8
+        prepared[1], average=which, average_checkpoints=3, save_every=2, validate_every=2, steps=8
     )
     recipe = change(recipe, validation_sentences=0)
-    train(recipe, made[2], tmp_path / "run", ALONE)
+    train(recipe, prepared[2], tmp_path / "run", ALONE)
     damaged = tmp_path / "run/checkpoints/step-000006"
     file = damaged / ("model.safetensors" if which == "last" else "progress.json")
     file.write_bytes(file.read_bytes()[:-1])
-    train(change(recipe, steps=10), made[2], tmp_path / "run", ALONE)
+    train(change(recipe, steps=10), prepared[2], tmp_path / "run", ALONE)
     assert read_finished(tmp_path / "run").step == 10
 
 
-def test_a_bleu_and_a_loss_are_not_compared(made, tmp_path):
-    recipe = change(made[1], validate_every=6, patience=1)
-    train(change(recipe, steps=6), made[2], tmp_path / "run", ALONE)
+def test_a_bleu_and_a_loss_are_not_compared(prepared, tmp_path):
+    recipe = change(prepared[1], validate_every=6, patience=1)
+    train(change(recipe, steps=6), prepared[2], tmp_path / "run", ALONE)
     state = train(
-        change(recipe, steps=12, validation_sentences=0), made[2], tmp_path / "run", ALONE
+        change(recipe, steps=12, validation_sentences=0), prepared[2], tmp_path / "run", ALONE
     )
     assert (state.judged_by, state.best_step, state.stale) == ("loss", 12, 0)
 
 
-def test_of_equal_scores_the_lower_loss_is_better(made, tmp_path, monkeypatch):
+def test_of_equal_scores_the_lower_loss_is_better(prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(Validation, "value", lambda self, name: 0.0)
-    state = train(change(made[1], validate_every=4, patience=1), made[2], tmp_path / "run", ALONE)
+    state = train(
+        change(prepared[1], validate_every=4, patience=1), prepared[2], tmp_path / "run", ALONE
+    )
     assert (state.best_step, state.step) == (12, 12)
 
 
-def test_a_damaged_record_of_the_end_says_nothing(made, whole, tmp_path):
+def test_a_damaged_finished_file_is_ignored(prepared, whole, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     for damage in (b"", b"{", b"[]", b'{"step": null}'):
@@ -189,7 +191,7 @@ def test_a_damaged_record_of_the_end_says_nothing(made, whole, tmp_path):
         assert read_finished(run) is None
 
 
-def test_a_save_that_failed_is_told_at_once(made, tmp_path, monkeypatch):
+def test_a_failed_save_is_reported_at_once(prepared, tmp_path, monkeypatch):
     def full(*_):
         raise CheckpointError("no room")
 
@@ -201,22 +203,22 @@ def test_a_save_that_failed_is_told_at_once(made, tmp_path, monkeypatch):
     )
     with pytest.raises(CheckpointError, match="no room"):
         train(
-            change(made[1], save_every=4, validate_every=99, steps=100),
-            made[2],
+            change(prepared[1], save_every=4, validate_every=99, steps=100),
+            prepared[2],
             tmp_path / "run",
             ALONE,
         )
     assert read_metrics(tmp_path / "run").of("step")[-1]["step"] < 8
 
 
-def test_a_finished_run_stays_as_it_is_and_more_steps_go_on(made, whole, tmp_path, capsys):
+def test_a_finished_run_is_unchanged(prepared, whole, tmp_path, capsys):
     before = (whole / "metrics.jsonl").read_bytes()
-    train(made[1], made[2], whole, ALONE)
+    train(prepared[1], prepared[2], whole, ALONE)
     assert "is finished" in capsys.readouterr().out
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(made, tmp_path, monkeypatch):
+def test_training_stops_when_its_folder_is_removed(prepared, tmp_path, monkeypatch):
     run, step = tmp_path / "run", Trainer._step
     monkeypatch.setattr(
         Trainer,
@@ -227,7 +229,7 @@ def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(made, tmp_pa
         CheckpointError,
         match=r"run was removed during training, so training stops; restore it, or",
     ):
-        train(made[1], made[2], run, ALONE)
+        train(prepared[1], prepared[2], run, ALONE)
     assert not run.exists()
 
 
@@ -239,21 +241,21 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
         lock_run(run),
     ):
         pass
-    with lock_run(run):  # given back
+    with lock_run(run):  # the lock is released
         pass
 
 
-def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
-    other = replace(made[1], model=replace(made[1].model, d_ff=128))
+def test_another_recipe_in_the_same_folder_is_refused(prepared, whole, tmp_path):
+    other = replace(prepared[1], model=replace(prepared[1].model, d_ff=128))
     with pytest.raises(
         ConfigError,
         match=r"was started with model.d_ff = 64, not 128; choose another folder with --run",
     ):
-        train(other, made[2], whole, ALONE)
+        train(other, prepared[2], whole, ALONE)
     store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made
     with pytest.raises(ConfigError, match=r"was started with data.tokenizer.split_digits"):
         train_from_recipe(
-            str(made[0]),
+            str(prepared[0]),
             overrides=[*SMALL, "data.tokenizer.split_digits=false"],
             run=whole,
             store=store,
@@ -261,69 +263,69 @@ def test_another_recipe_in_the_same_folder_is_refused(made, whole, tmp_path):
     assert not store.exists()
 
 
-def test_a_store_made_with_other_settings_stays_as_it_is(made, tmp_path):
-    before = made[2].fingerprint
+def test_a_store_made_with_other_settings_is_left_unchanged(prepared, tmp_path):
+    before = prepared[2].fingerprint
     with pytest.raises(
         DataError,
         match=r"made with other settings or text \(data.tokenizer\) and is left unchanged",
     ):
         train_from_recipe(
-            str(made[0]),
+            str(prepared[0]),
             overrides=[*SMALL, "data.tokenizer.split_digits=false"],
             run=tmp_path / "run",
         )
-    assert Store(made[2].path).fingerprint == before
+    assert Store(prepared[2].path).fingerprint == before
     assert not (tmp_path / "run").exists()
 
 
-def test_a_store_of_another_tokenizer_is_refused(made, whole, tmp_path):
-    other = load_recipe(str(made[0]), [*SMALL, "data.tokenizer.split_digits=false"])
-    store = prepare(other, made[0].parent, tmp_path / "other.store")
+def test_a_store_of_another_tokenizer_is_refused(prepared, whole, tmp_path):
+    other = load_recipe(str(prepared[0]), [*SMALL, "data.tokenizer.split_digits=false"])
+    store = prepare(other, prepared[0].parent, tmp_path / "other.store")
     with pytest.raises(
         ConfigError, match=r"was started with another tokenizer than that of .*other.store"
     ):
-        train(made[1], store, whole, ALONE)
+        train(prepared[1], store, whole, ALONE)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_gpu_is_said(made):
+def test_a_missing_gpu_is_an_error(prepared):
     with pytest.raises(
         ConfigError, match="device is cuda, but PyTorch finds no GPU here; use --device cpu"
     ):
-        train_from_recipe(str(made[0]), overrides=SMALL, device="cuda")
+        train_from_recipe(str(prepared[0]), overrides=SMALL, device="cuda")
 
 
-def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(made, tmp_path):
-    goal = change(made[1], until="loss=1000", validate_every=2)
-    assert train(goal, made[2], tmp_path / "goal", ALONE).step == 2
+def test_a_run_stops_at_its_goal_and_when_nothing_gets_better(prepared, tmp_path):
+    goal = change(prepared[1], until="loss=1000", validate_every=2)
+    assert train(goal, prepared[2], tmp_path / "goal", ALONE).step == 2
     patient = change(
-        made[1], patience=1, validate_every=1, learning_rate=1e-12, validation_sentences=0
+        prepared[1], patience=1, validate_every=1, learning_rate=1e-12, validation_sentences=0
     )
-    assert train(patient, made[2], tmp_path / "patience", ALONE).step < 12
+    assert train(patient, prepared[2], tmp_path / "patience", ALONE).step < 12
 
 
-def test_a_run_that_was_killed_while_it_finished_only_finishes(made, tmp_path, monkeypatch):
-    goal = change(made[1], until="loss=1000", validate_every=2)
+def test_a_run_that_was_killed_while_it_finished_only_finishes(prepared, tmp_path, monkeypatch):
+    goal = change(prepared[1], until="loss=1000", validate_every=2)
     with monkeypatch.context() as killed:
         killed.setattr(
             "transduce.training.selection.ModelSelector.finish", None
         )  # not to be called
         with pytest.raises(TypeError):
-            train(goal, made[2], tmp_path / "run", ALONE)
-    assert train(goal, made[2], tmp_path / "run", ALONE).step == 2
+            train(goal, prepared[2], tmp_path / "run", ALONE)
+    assert train(goal, prepared[2], tmp_path / "run", ALONE).step == 2
     assert (tmp_path / "run/finished.json").exists()
 
 
-def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
-    run, goal = tmp_path / "run", change(made[1], until="loss=1000")
-    assert train(goal, made[2], run, ALONE).step == 6
+def test_a_run_continues_from_its_goal_to_another(prepared, whole, tmp_path, capsys):
+    run, goal = tmp_path / "run", change(prepared[1], until="loss=1000")
+    assert train(goal, prepared[2], run, ALONE).step == 6
     capsys.readouterr()
-    assert train(change(goal, steps=14), made[2], run, ALONE).step == 6  # the goal is the same
+    assert train(change(goal, steps=14), prepared[2], run, ALONE).step == 6  # the goal is the same
     assert (
         "reached loss=1000 at step 6; to train further, set another training.until"
         in capsys.readouterr().out
     )
-    train(change(made[1], until="loss=1e-9"), made[2], run, ALONE)
+    train(change(prepared[1], until="loss=1e-9"), prepared[2], run, ALONE)
     assert_same_steps(run, whole)
 
 
@@ -334,7 +336,7 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
         ({"until": "loss=1.4"}, None),
         ({"until": "bleu=20"}, "reached bleu=20 at step 8"),
         ({"until": "bleu=20.1"}, None),
-        ({"until": "chrf=1"}, None),  # nobody knows it
+        ({"until": "chrf=1"}, None),  # not known
         ({"patience": 1}, "no better score since step 4 (training.patience)"),
         ({"patience": 2}, "no better score since step 4 (training.patience)"),
         ({"patience": 3}, None),
@@ -343,7 +345,7 @@ def test_a_run_goes_on_from_its_goal_to_another(made, whole, tmp_path, capsys):
         ({"steps": 7}, "8 steps done"),
     ],
 )
-def test_the_settings_of_now_decide_whether_a_run_is_at_its_end(settings, end):
+def test_the_current_settings_decide_whether_a_run_is_complete(settings, end):
     training = replace(TINY.training, **({"steps": 9} | settings))
     state = RunState(step=8, validated=8, best_step=4, stale=2, latest={"loss": -1.5, "bleu": 20.0})
     restored = RunState.from_json(json.loads(json.dumps(state.to_json())))
@@ -353,18 +355,18 @@ def test_the_settings_of_now_decide_whether_a_run_is_at_its_end(settings, end):
     assert replace(state, step=6).stop_by_score(training) is None  # the scores are of another step
 
 
-def test_a_run_without_its_checkpoints_says_that_it_begins_anew(made, whole, tmp_path, capsys):
+def test_a_run_without_its_checkpoints_says_that_it_starts_again(prepared, whole, tmp_path, capsys):
     run = tmp_path / "run"
-    train(change(made[1], steps=6), made[2], run, ALONE)
+    train(change(prepared[1], steps=6), prepared[2], run, ALONE)
     assert "again from step 0" not in capsys.readouterr().err
     shutil.rmtree(run / "checkpoints")
     (run / "finished.json").unlink()
-    train(made[1], made[2], run, ALONE)
+    train(prepared[1], prepared[2], run, ALONE)
     assert "was started before, but has no checkpoint" in capsys.readouterr().err
     assert_same_steps(run, whole)
 
 
-def test_a_recipe_beside_its_text_is_not_taken_for_that_of_a_run(made, tmp_path):
+def test_a_recipe_beside_its_text_is_not_overwritten(prepared, tmp_path):
     path = write_phrases(tmp_path, "en", "de", 600, 2)
     before = path.rename(path.with_name("recipe.toml")).read_bytes()
     with pytest.raises(
@@ -379,25 +381,27 @@ def test_the_signal_that_ended_an_attempt_is_not_saved():
     assert "stopped_by" not in RunState(stopped_by="SIGTERM").to_json()
 
 
-def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_anew(made, whole, tmp_path):
+def test_a_finished_run_without_checkpoints_is_not_started_again(prepared, whole, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     shutil.rmtree(run / "checkpoints")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert train(made[1], made[2], run, ALONE).step == 12
+    assert train(prepared[1], prepared[2], run, ALONE).step == 12
     with pytest.raises(
         CheckpointError, match=r"its checkpoints are gone, .* restore them, or start a new run from"
     ):
-        train(change(made[1], steps=14), made[2], run, ALONE)
+        train(change(prepared[1], steps=14), prepared[2], run, ALONE)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp_path, monkeypatch):
+def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(
+    prepared, tmp_path, monkeypatch
+):
     monkeypatch.setattr(
         "transduce.training.step.smoothed_loss", lambda logits, *_: [logits.sum() * _NAN[0]] * 2
     )
     with pytest.raises(CheckpointError, match="the gradients of 10 steps in a row were not finite"):
-        train(change(made[1], validate_every=100), made[2], tmp_path / "run", ALONE)
+        train(change(prepared[1], validate_every=100), prepared[2], tmp_path / "run", ALONE)
     events = [
         json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     ]
@@ -406,8 +410,10 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_end_the_run(made, tmp
     assert "training.precision=float32" not in skipped["message"]  # as it is on a CPU already
 
 
-def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole, tmp_path, capsys):
-    # A recipe with a larger model and a vocabulary of its own.
+def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(
+    prepared, whole, tmp_path, capsys
+):
+    # A recipe with a larger model and another vocabulary.
     other = write_phrases(tmp_path, "en", "de", 600, 2)
     overrides = [
         "steps=1",
@@ -436,9 +442,7 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(made, whole
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
 
 
-def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(
-    made, whole, tmp_path, monkeypatch
-):
+def test_a_fine_tuned_run_resumes_without_start_from(prepared, whole, tmp_path, monkeypatch):
     tune = partial(train_from_recipe, str(write_phrases(tmp_path, "en", "de", 600, 2)))
     tune = partial(
         tune,
@@ -475,24 +479,26 @@ def test_a_fine_tuned_run_goes_on_without_being_told_what_it_started_from(
         ("model={r=3}", "model.r", 3),
     ],
 )
-def test_fine_tuning_refuses_settings_that_the_bundle_has_otherwise(
-    made, whole, tmp_path, override, name, value
+def test_fine_tuning_refuses_settings_that_contradict_the_bundle(
+    prepared, whole, tmp_path, override, name, value
 ):
     with pytest.raises(
         ConfigError, match=f"{name} is {value}, but .* in .*best; fine-tuning keeps the model"
     ):
         train_from_recipe(
-            str(made[0]), overrides=[override], run=tmp_path / "run", start_from=whole
+            str(prepared[0]), overrides=[override], run=tmp_path / "run", start_from=whole
         )
     assert not (tmp_path / "run").exists()
 
 
-def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(
-    made, tmp_path, monkeypatch
-):
-    recipe, translate = change(made[1], average="best", average_checkpoints=2), Translator.translate
-    train(recipe, made[2], tmp_path / "whole", ALONE)
-    # Of each attempt: that validation gets a signal, in that step. The last one is that of the average.
+def test_a_signal_interrupts_validation_at_once_and_it_is_repeated(prepared, tmp_path, monkeypatch):
+    recipe, translate = (
+        change(prepared[1], average="best", average_checkpoints=2),
+        Translator.translate,
+    )
+    train(recipe, prepared[2], tmp_path / "whole", ALONE)
+    # For each attempt: the validation that gets a signal, and its step. The last one validates the
+    # average of checkpoints.
     for number, step in [(1, 6), (1, 6), (2, 12), (1, 12), (2, 12)]:
         validations = count(1)
 
@@ -503,29 +509,31 @@ def test_a_signal_during_validation_ends_it_at_once_and_it_is_done_later(
             return translate(self, texts)
 
         monkeypatch.setattr(Translator, "translate", stopped)
-        assert train(recipe, made[2], tmp_path / "run", ALONE).step == step
+        assert train(recipe, prepared[2], tmp_path / "run", ALONE).step == step
         assert not (tmp_path / "run/finished.json").exists()
     monkeypatch.undo()
-    assert train(recipe, made[2], tmp_path / "run", ALONE).step == 12
+    assert train(recipe, prepared[2], tmp_path / "run", ALONE).step == 12
     assert_same_run(tmp_path / "run", tmp_path / "whole")
     assert losses(tmp_path / "run", "validation") == losses(tmp_path / "whole", "validation")
 
 
-def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(made, tmp_path, monkeypatch):
+def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(
+    prepared, tmp_path, monkeypatch
+):
     scores = iter([4.0, 1.0, 3.0, 2.0, 5.0])
     monkeypatch.setattr(
         "transduce.training.selection.validate",
         lambda *_: Validation(-next(scores), 1, *[math.nan] * 2, [], [], []),
     )
     best = change(
-        made[1],
+        prepared[1],
         average="best",
         average_checkpoints=2,
         keep_checkpoints=2,
         validate_every=3,
         save_every=100,
     )
-    train(best, made[2], tmp_path / "run", ALONE)
+    train(best, prepared[2], tmp_path / "run", ALONE)
     folder = tmp_path / "run/checkpoints"
     assert [path.name for path in checkpoints(folder)] == [
         "step-000003",
@@ -545,21 +553,21 @@ def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(made, tmp_pa
     ],
 )
 def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(
-    made, tmp_path, monkeypatch, capsys, error
+    prepared, tmp_path, monkeypatch, capsys, error
 ):
-    still = replace(made[1], model=replace(made[1].model, p_drop=0.0))
-    train(still, made[2], tmp_path / "roomy", ALONE)
+    still = replace(prepared[1], model=replace(prepared[1].model, p_drop=0.0))
+    train(still, prepared[2], tmp_path / "roomy", ALONE)
     compute, seen = Learner._sums, []
 
     def cramped(self, source, target):
         seen.append(source.ids.numel())
-        # The other half has left its gradient.
+        # The first half of the step has already left its gradient.
         if seen[-1] > max(seen) / 3 and len(seen) > 5 and len(seen) % 2:
             raise error
         return compute(self, source, target)
 
     monkeypatch.setattr(Learner, "_sums", cramped)
-    train(still, made[2], tmp_path / "cramped", ALONE)
+    train(still, prepared[2], tmp_path / "cramped", ALONE)
     assert (
         "out-of-memory: each step now uses 4 micro-batches, with the same gradient"
         in capsys.readouterr().err
@@ -571,8 +579,8 @@ def test_out_of_memory_halves_the_micro_batches_and_changes_nothing_else(
         assert a == pytest.approx(b, rel=1e-5)
 
 
-def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(made, tmp_path):
-    recipe = change(made[1], micro_batches=2)
+def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(prepared, tmp_path):
+    recipe = change(prepared[1], micro_batches=2)
     out_of_memory_note(tmp_path, World(0, 2, torch.device("cpu")), 2).touch()
     assert choose_micro_batches(recipe, ALONE, tmp_path) == 2
     for parts in (2, 4):
@@ -581,33 +589,33 @@ def test_micro_batches_that_were_too_few_for_these_ranks_are_not_tried_again(mad
 
 
 def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
-    made, tmp_path, monkeypatch
+    prepared, tmp_path, monkeypatch
 ):
-    recipe = change(made[1], tokens_per_step=100_000)
+    recipe = change(prepared[1], tokens_per_step=100_000)
     assert choose_micro_batches(recipe, ALONE, tmp_path) == 1
     enough = training_memory(recipe.model, 25_000, width=4) / 0.8
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, math.ceil(enough)))
     assert choose_micro_batches(recipe, ALONE, tmp_path) == 4
-    enough = 2**29  # of which four fifths are taken
+    enough = 2**29  # of which four fifths may be used
     large = [*SMALL, "model.N=1000", "model.d_ff=1000"]
     line = r"needs at least about 2\.1 GiB of memory, but may use only 0\.4 of 0\.5 GiB here; choose a smaller model"
     with pytest.raises(ConfigError, match=line):
         train_from_recipe(
-            str(made[0]), overrides=large, run=tmp_path / "run", store=tmp_path / "none.store"
+            str(prepared[0]), overrides=large, run=tmp_path / "run", store=tmp_path / "none.store"
         )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_container_has_the_memory_that_it_may_take(tmp_path):
+def test_the_memory_limit_of_a_container_counts(tmp_path):
     whole, limit = _machine_memory(tmp_path / "none"), tmp_path / "memory.max"
-    for said, expected in (("max\n", whole), ("1048576\n", 2**20), (f"{10**18}\n", whole)):
-        limit.write_text(said)
+    for text, expected in (("max\n", whole), ("1048576\n", 2**20), (f"{10**18}\n", whole)):
+        limit.write_text(text)
         assert _machine_memory(limit) == expected
 
 
-def test_shards_are_what_a_rank_needs_memory_for(made, monkeypatch):
+def test_a_rank_needs_memory_only_for_its_shards(prepared, monkeypatch):
     large = load_recipe(
-        str(made[0]), [*SMALL, "model.N=1000", "model.d_ff=1000", "training.sharding=fsdp"]
+        str(prepared[0]), [*SMALL, "model.N=1000", "model.d_ff=1000", "training.sharding=fsdp"]
     )
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, 2**29))
     assert _estimate(large, World(0, 16, torch.device("cpu"))) < 16
@@ -615,66 +623,68 @@ def test_shards_are_what_a_rank_needs_memory_for(made, monkeypatch):
         _estimate(change(large, sharding="ddp"), World(0, 16, torch.device("cpu")))
 
 
-def test_a_warm_up_longer_than_the_run_is_said(made, tmp_path, capsys):
-    short = change(made[1], steps=1, warmup_steps=2, validation_sentences=0)
-    train(short, made[2], tmp_path / "run", ALONE)
+def test_a_warm_up_longer_than_the_run_gets_advice(prepared, tmp_path, capsys):
+    short = change(prepared[1], steps=1, warmup_steps=2, validation_sentences=0)
+    train(short, prepared[2], tmp_path / "run", ALONE)
     line = "training.warmup_steps is 2, but training.steps is only 1, so the learning rate never reaches its peak"
-    said = capsys.readouterr().err
-    assert said.count("advice") == said.count(line) == 1
-    train(change(short, warmup_steps=1), made[2], tmp_path / "other", ALONE)
+    output = capsys.readouterr().err
+    assert output.count("advice") == output.count(line) == 1
+    train(change(short, warmup_steps=1), prepared[2], tmp_path / "other", ALONE)
     assert "warmup_steps" not in capsys.readouterr().err
 
 
-def test_only_what_a_validation_does_is_said(made, tmp_path, capsys):
-    made_up = change(made[1], steps=1, validation_sentences=0)
-    train(made_up, made[2], tmp_path / "loss", ALONE)
-    said = capsys.readouterr().err
-    assert "validating: computing the loss of the validation set" in said
-    assert "translating" not in said
+def test_a_validation_announces_only_what_it_does(prepared, tmp_path, capsys):
+    made_up = change(prepared[1], steps=1, validation_sentences=0)
+    train(made_up, prepared[2], tmp_path / "loss", ALONE)
+    output = capsys.readouterr().err
+    assert "validating: computing the loss of the validation set" in output
+    assert "translating" not in output
     bare = replace(made_up, data=replace(made_up.data, validation=()))
-    train(bare, prepare(bare, made[0].parent, tmp_path / "bare.store"), tmp_path / "bare", ALONE)
+    train(
+        bare, prepare(bare, prepared[0].parent, tmp_path / "bare.store"), tmp_path / "bare", ALONE
+    )
     assert "validating" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stop", ["training.until=bleu=20", "training.patience=3"])
-def test_a_run_that_would_stop_at_a_score_needs_something_to_score(made, tmp_path, stop):
+def test_a_goal_needs_a_validation_set(prepared, tmp_path, stop):
     line = f"{stop.replace('=', ' is ', 1)}, but without [[data.validation]] nothing is scored; add it to"
     with pytest.raises(ConfigError, match=re.escape(line)):
         train_from_recipe(
-            str(made[0]), overrides=[*SMALL, "data.validation=[]", stop], run=tmp_path / "run"
+            str(prepared[0]), overrides=[*SMALL, "data.validation=[]", stop], run=tmp_path / "run"
         )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_that_gives_no_numbers_translates_nothing(made):
-    model = Transformer(made[1].model)
+def test_a_model_without_finite_logits_translates_nothing(prepared):
+    model = Transformer(prepared[1].model)
     torch.nn.init.constant_(next(model.parameters()), torch.nan)
     with catch_signals() as signals:
-        result = validate(model, made[2], made[1], ALONE, signals, "padded")
+        result = validate(model, prepared[2], prepared[1], ALONE, signals, "padded")
     assert (result.bleu, result.chrf, result.metric, result.samples) == (0.0, 0.0, "bleu", [])
 
 
-def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(made, tmp_path):
+def test_a_run_that_could_not_be_written_is_refused_before_the_data_is_prepared(prepared, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(
         ConfigError,
         match=r"file/run cannot be written, because .*file is not a writable folder; choose",
     ):
-        train_from_recipe(str(made[0]), run=tmp_path / "file/run", store=tmp_path / "store")
+        train_from_recipe(str(prepared[0]), run=tmp_path / "file/run", store=tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(
     "settings", [{"ema": 0.5}, {"recompute": True}, {"micro_batches": 3}, {"optimizer": "muon"}]
 )
-def test_what_users_expect_today_trains(made, tmp_path, settings):
-    recipe = change(made[1], steps=3, validation_sentences=0, **settings)
-    assert train(recipe, made[2], tmp_path / "run", ALONE).step == 3
+def test_common_options_train(prepared, tmp_path, settings):
+    recipe = change(prepared[1], steps=3, validation_sentences=0, **settings)
+    assert train(recipe, prepared[2], tmp_path / "run", ALONE).step == 3
     assert Path(tmp_path / "run/last/model.safetensors").is_file()
 
 
-def test_a_validation_without_room_is_done_again_and_nothing_is_lost(
-    made, whole, tmp_path, monkeypatch
+def test_a_validation_without_memory_is_repeated_and_nothing_is_lost(
+    prepared, whole, tmp_path, monkeypatch
 ):
     score, calls = ModelSelector.score, count(1)
 
@@ -684,6 +694,6 @@ def test_a_validation_without_room_is_done_again_and_nothing_is_lost(
         return score(self, weights, world)
 
     monkeypatch.setattr(ModelSelector, "score", cramped)
-    train(made[1], made[2], tmp_path / "run", ALONE)
+    train(prepared[1], prepared[2], tmp_path / "run", ALONE)
     assert_same_run(tmp_path / "run", whole)
     assert losses(tmp_path / "run", "validation") == losses(whole, "validation")
