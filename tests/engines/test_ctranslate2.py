@@ -167,7 +167,7 @@ def test_int8_does_not_depend_on_neighbours(bundle, sources):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"r": 5}, "model.r is 5"), ({"d_k": 8}, "model.d_k is 8"), ({"d_v": 32}, "model.d_v 32")],
+    [({"r": 5}, "model.r is 5"), ({"d_k": 8}, "model.d_k is 8"), ({"d_v": 32}, "model.d_v is 32")],
 )
 def test_what_cannot_be_carried_is_refused_by_name(changes, message, bundle, tmp_path):
     assert message in refusal(replace(MODEL, **changes))

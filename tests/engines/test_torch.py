@@ -211,8 +211,8 @@ def test_graphs_are_dropped_where_a_model_changes(caplog):
         assert bool(engine._graphs) == kept
     assert "Tanh" in engine._deviation
     assert [record.message.partition(")")[0] for record in caplog.records] == [
-        "no standard model (decoder.0: hooks",
-        "no standard model (encoder.0.feed_forward: its class is Tanh",
+        "the model is not a standard Transformer (decoder.0: hooks",
+        "the model is not a standard Transformer (encoder.0.feed_forward: its class is Tanh",
     ]
 
 
@@ -340,7 +340,7 @@ def test_half_precision_says_nearly_the_same(bundle, sentences):
 def test_a_device_that_is_not_there_is_one_line_with_those_that_are(name, bundle):
     if name == "mps" and torch.backends.mps.is_available():
         pytest.skip("it is there")
-    told = rf"^device is '{name}', which \w+ cannot use here( \([^\n]{{1,100}}\))?; there is cpu(, cuda:\d+)*$"
+    told = rf"^device is '{name}', which \w+ cannot use here( \([^\n]{{1,100}}\))?; available: cpu(, cuda:\d+)*$"
     with pytest.raises(ConfigError, match=told):
         engines.resolve_device(name)
     pytest.importorskip("ctranslate2")

@@ -67,7 +67,7 @@ def test_what_is_changed_counts(change, shape, caplog):
     with caplog.at_level(logging.WARNING):
         assert [ids(engine) for _ in range(3)] == [expected] * 3
     # Told once.
-    assert [record.message.startswith("no standard model") for record in caplog.records] == [True]
+    assert [record.message.startswith("the model is not a standard Transformer") for record in caplog.records] == [True]
     assert ids(TorchEngine(untouched.cpu())) != expected
 
 

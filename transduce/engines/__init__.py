@@ -1,1 +1,1 @@
-"""Ways to run a model: torch on any device, CUDA graphs for standard models on a GPU, CTranslate2."""
+"""Ways to run a model: torch on any device, CUDA graphs on a GPU, CTranslate2."""

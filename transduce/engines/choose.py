@@ -1,4 +1,4 @@
-"""Which engine runs a bundle: torch, the only one that does everything, or CTranslate2, the faster one on a CPU."""
+"""The choice of an engine: torch runs everything, CTranslate2 is faster on a CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transduce.config import ModelConfig
 from transduce.errors import ConfigError, MissingExtra, require
 from transduce.storage.bundle import Bundle
 
-if TYPE_CHECKING:  # torch is waited for only where torch runs
+if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.conversion import Quantization
     from transduce.engines.torch import Engine
 
@@ -24,53 +24,78 @@ def choose_engine(
     precision: Precision,
     build: Callable[[ModelConfig], Any] | None = None,
 ) -> Engine:
-    """The engine of that name, or the fastest that is there; `build` makes a model of one's own, for torch alone."""
-    if name not in get_args(EngineName) or precision not in get_args(Precision):
-        names, numbers = (", ".join(get_args(each)) for each in (EngineName, Precision))
-        raise ConfigError(
-            f"engine is {name!r} and precision {precision!r}; expected one of {names}; one of {numbers}"
-        )
-    half, alone = precision in ("bf16", "fp16"), len(bundles) == 1
+    """Return the engine of this name, or with "auto" the fastest that can run the bundles.
+
+    `build` makes a user's own model from its config; only torch can run it.
+    """
+    if name not in get_args(EngineName):
+        expected = ", ".join(get_args(EngineName))
+        raise ConfigError(f"engine is {name!r}; expected one of {expected}")
+    if precision not in get_args(Precision):
+        expected = ", ".join(get_args(Precision))
+        raise ConfigError(f"precision is {precision!r}; expected one of {expected}")
     if build is None:
         for bundle in bundles:
             bundle.refuse_own_model()
-    # Other runtimes can carry it.
-    elsewhere = build is None and not any(bundle.own_tokenizer for bundle in bundles)
-    plain = alone and not half and elsewhere
-    if name == "ctranslate2" and not elsewhere:
-        raise ConfigError(
-            "the engine ctranslate2 runs no model and no tokenizer of your own; use torch"
-        )
-    if name == "ctranslate2" or (
-        name == "auto" and plain and _prefers_ctranslate2(bundles[0], device)
-    ):
-        from transduce.engines.ctranslate2 import CTranslate2Engine
 
-        if half:
-            raise ConfigError(
-                f"precision is {precision}, but the engine ctranslate2 has int8 and float32; use torch"
-            )
-        if not alone:
-            raise ConfigError(
-                f"{len(bundles)} models are an ensemble, which only the engine torch runs; use torch"
-            )
-        quantization: Quantization = "float32" if precision == "float32" else "int8"
-        by_name = name == "ctranslate2" or precision == "int8"  # torch has no int8
-        return CTranslate2Engine(bundles[0], device, quantization=quantization, by_name=by_name)
+    is_standard = build is None and not any(bundle.own_tokenizer for bundle in bundles)
+    if name == "ctranslate2" and not is_standard:
+        raise ConfigError(
+            "the engine ctranslate2 cannot run your own model or tokenizer; use the engine torch"
+        )
+    is_half = precision in ("bf16", "fp16")
+    is_single = len(bundles) == 1
+    can_run = is_standard and is_single and not is_half
+    if name == "ctranslate2" or (
+        name == "auto" and can_run and _prefers_ctranslate2(bundles[0], device)
+    ):
+        return _ctranslate2_engine(bundles, name, device, precision)
+    return _torch_engine(bundles, device, precision, build)
+
+
+def _ctranslate2_engine(
+    bundles: Sequence[Bundle], name: EngineName, device: str | None, precision: Precision
+) -> Engine:
+    from transduce.engines.ctranslate2 import CTranslate2Engine
+
+    if precision in ("bf16", "fp16"):
+        raise ConfigError(
+            f"precision is {precision}, but the engine ctranslate2 has only int8 and float32; use "
+            "the engine torch"
+        )
+    if len(bundles) > 1:
+        raise ConfigError(
+            f"{len(bundles)} models are an ensemble, which the engine ctranslate2 cannot run; use "
+            "the engine torch"
+        )
+    quantization: Quantization = "float32" if precision == "float32" else "int8"
+    # torch has no int8, so it cannot take over where int8 was requested.
+    by_name = name == "ctranslate2" or precision == "int8"
+    return CTranslate2Engine(bundles[0], device, quantization=quantization, by_name=by_name)
+
+
+def _torch_engine(
+    bundles: Sequence[Bundle],
+    device: str | None,
+    precision: Precision,
+    build: Callable[[ModelConfig], Any] | None,
+) -> Engine:
     from transduce.engines.torch import DTYPES, TorchEngine, load_model, resolve_device
 
     if precision == "int8":
         raise ConfigError(
-            "precision is int8, which the engine torch has not; use ctranslate2, or float32 or bf16"
+            "precision is int8, which the engine torch does not have; use the engine ctranslate2, "
+            "or float32 or bf16"
         )
-    where = resolve_device(device)
-    numbers = precision if precision != "auto" else "bf16" if where.type == "cuda" else "float32"
-    models = [load_model(bundle, where, DTYPES[numbers], build) for bundle in bundles]
-    return TorchEngine(*models, device=where, frozen=True)
+    torch_device = resolve_device(device)
+    if precision == "auto":
+        precision = "bf16" if torch_device.type == "cuda" else "float32"
+    models = [load_model(bundle, torch_device, DTYPES[precision], build) for bundle in bundles]
+    return TorchEngine(*models, device=torch_device, frozen=True)
 
 
 def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
-    """On a CPU, where it is installed and can carry the model. Torch need not be waited for to find that out."""
+    """Return whether to run on a CPU, with CTranslate2 installed and able to run the model."""
     from transduce.engines.conversion import refusal
 
     try:

@@ -1,4 +1,4 @@
-"""A bundle as a CTranslate2 model: the same numbers under that runtime's names, with what it cannot carry refused."""
+"""Conversion of a bundle to a CTranslate2 model: the same weights under that runtime's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transduce.errors import ExportError, require
 from transduce.storage.bundle import Bundle
 
 Quantization = Literal["float32", "int8"]
-POSITIONS = 1024  # rows of the position table, at least
+POSITIONS = 1024  # the smallest number of rows in the position table
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -22,116 +22,116 @@ _ACTIVATIONS = {
 
 
 def refusal(config: ModelConfig) -> str | None:
-    """Why CTranslate2 cannot carry a model, or None where it can."""
+    """Return why CTranslate2 cannot run a model, or None if it can."""
     if config.r is not None:
-        return (
-            f"model.r is {config.r}; CTranslate2 has no attention to a neighbourhood on both sides"
-        )
+        return f"model.r is {config.r}; CTranslate2 has no attention to a neighbourhood"
     if not config.d_k == config.d_v == config.d_model / config.h:
-        return f"model.d_k is {config.d_k} and model.d_v {config.d_v}; CTranslate2 needs both to be d_model / h"
+        return (
+            f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; CTranslate2 needs both to "
+            "be d_model / h"
+        )
     return None
 
 
 def positions(bundle: Bundle) -> int:
-    """How many tokens the converted model can place."""
+    """Return the largest sequence length of the converted model."""
     config = bundle.recipe.model
-    return (
-        config.max_positions
-        if config.positions == "learned"
-        else max(POSITIONS, bundle.recipe.data.max_tokens)
-    )
+    if config.positions == "learned":
+        return config.max_positions
+    return max(POSITIONS, bundle.recipe.data.max_tokens)
 
 
 def convert(
     bundle: Bundle, out: Path, quantization: Quantization, *, adds_end: bool = False
 ) -> None:
-    """Write the model into an existing folder; with `adds_end`, one that ends sources itself."""
-    if reason := refusal(bundle.recipe.model):
+    """Write the CTranslate2 model into an existing folder.
+
+    With `adds_end`, the model adds the end of the sentence to its sources itself.
+    """
+    reason = refusal(bundle.recipe.model)
+    if reason:
         raise ExportError(reason)
     specs = require("ctranslate2.specs", extra="ctranslate2")
     config = bundle.recipe.model
-    norms: dict[str, Any] = {
-        "pre_norm": config.norm_order == "pre",
-        "rms_norm": config.norm == "rms",
-    }
-    activation = getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation])
-    shape: dict[str, Any] = {
-        "activation": activation,
-        "ffn_glu": config.activation.endswith("glu"),
-        **norms,
-    }
-    if config.positions == "rotary":
-        shape |= {"rotary_dim": config.d_k, "rotary_interleave": False}
-    spec = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(config.N, config.h, **shape),
-        specs.TransformerDecoderSpec(config.decoder_layers, config.h, **shape),
-    )
-    _fill(
-        spec,
-        config,
-        {name: weight.numpy() for name, weight in bundle.weights().items()},
-        positions(bundle),
-    )
+    spec = _specification(specs, config)
+    weights = {name: weight.numpy() for name, weight in bundle.weights().items()}
+    _fill(spec, config, weights, positions(bundle))
+
+    # Vocabularies and special tokens.
     source, target = Tokenizer.pair(bundle.tokenizer_files)
     spec.register_source_vocabulary(source.pieces(range(source.vocab_size)))
     spec.register_target_vocabulary(target.pieces(range(target.vocab_size)))
     end, unknown, pad = target.pieces([0, 1, target.pad])
-    spec.config.eos_token, spec.config.unk_token, spec.config.bos_token = end, unknown, end
-    # Padding starts a target, as the zero vector; only an imported model may have learnt another.
+    spec.config.eos_token = end
+    spec.config.unk_token = unknown
+    spec.config.bos_token = end
+    # A target starts with padding, the zero vector; only imported models may have learned another.
     spec.config.decoder_start_token = end if spec.decoder.start_from_zero_embedding else pad
     spec.config.add_source_eos = adds_end
     spec.config.layer_norm_epsilon = config.norm_eps
+
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     spec.save(str(out))
 
 
+def _specification(specs: Any, config: ModelConfig) -> Any:
+    """Return a model of the right shape without weights."""
+    shape: dict[str, Any] = {
+        "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation]),
+        "ffn_glu": config.activation.endswith("glu"),
+        "pre_norm": config.norm_order == "pre",
+        "rms_norm": config.norm == "rms",
+    }
+    if config.positions == "rotary":
+        shape |= {"rotary_dim": config.d_k, "rotary_interleave": False}
+    encoder = specs.TransformerEncoderSpec(config.N, config.h, **shape)
+    decoder = specs.TransformerDecoderSpec(config.decoder_layers, config.h, **shape)
+    return specs.TransformerSpec(encoder, decoder)
+
+
 def _fill(spec: Any, config: ModelConfig, weights: dict[str, Any], rows: int) -> None:
+    """Set all weights of the specification."""
     import numpy as np
 
+    # Embeddings and the output projection, which share the target's matrix by default (§3.4).
     target = weights["target_embedding.weight"]
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", target)
     spec.decoder.embeddings.weight = target
     spec.decoder.start_from_zero_embedding = not target[-1].any()
     spec.decoder.projection.weight = weights.get("output.weight", target)
-    # Padding is never said: softmax is over the other classes.
     bias = np.array(weights.get("output_bias", np.zeros(config.vocab_size)), dtype=np.float32)
-    bias[-1] = -1e9
+    bias[-1] = -1e9  # padding is never generated: the softmax is over all other tokens
     spec.decoder.projection.bias = bias
+
+    # Positions.
     for side, stack in (("source", spec.encoder), ("target", spec.decoder)):
         if hasattr(stack, "position_encodings"):
             table = weights.get(f"{side}_positions.table")
             stack.position_encodings.encodings = _table(config, rows) if table is None else table
-    for room, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+
+    # Layers.
+    for name, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         if config.norm_order == "pre":
-            _norm(stack.layer_norm, weights, f"{room}_norm")
+            _norm(stack.layer_norm, weights, f"{name}_norm")
         for index, layer in enumerate(stack.layer):
-            _attention(
-                layer.self_attention,
-                weights,
-                f"{room}.{index}.self_attention",
-                ("q", "k", "v"),
-                ("o",),
-            )
-            if room == "decoder":
-                _attention(
-                    layer.attention,
-                    weights,
-                    f"{room}.{index}.cross_attention",
-                    ("q",),
-                    ("k", "v"),
-                    ("o",),
-                )
-            _norm(layer.ffn.layer_norm, weights, f"{room}.{index}.feed_forward_residual.norm")
-            inner = f"{room}.{index}.feed_forward"
-            _linear(layer.ffn.linear_0, weights, f"{inner}.w_1")
-            _linear(layer.ffn.linear_1, weights, f"{inner}.w_2")
-            if config.activation.endswith("glu"):
-                _linear(layer.ffn.linear_0_noact, weights, f"{inner}.w_gate")
+            _fill_layer(layer, config, weights, f"{name}.{index}")
+
+
+def _fill_layer(layer: Any, config: ModelConfig, weights: dict[str, Any], name: str) -> None:
+    _attention(layer.self_attention, weights, f"{name}.self_attention", ("q", "k", "v"), ("o",))
+    if name.startswith("decoder"):
+        cross_attention = f"{name}.cross_attention"
+        _attention(layer.attention, weights, cross_attention, ("q",), ("k", "v"), ("o",))
+    _norm(layer.ffn.layer_norm, weights, f"{name}.feed_forward_residual.norm")
+    _linear(layer.ffn.linear_0, weights, f"{name}.feed_forward.w_1")
+    _linear(layer.ffn.linear_1, weights, f"{name}.feed_forward.w_2")
+    if config.activation.endswith("glu"):
+        _linear(layer.ffn.linear_0_noact, weights, f"{name}.feed_forward.w_gate")
 
 
 def _table(config: ModelConfig, rows: int) -> Any:
-    """The paper's sinusoids (§3.5), stored because CTranslate2's own are others; zeros for a model without."""
+    """Return the sinusoids of §3.5, since CTranslate2's differ; zeros for other positions."""
     import numpy as np
     import torch
 
@@ -143,7 +143,7 @@ def _table(config: ModelConfig, rows: int) -> Any:
 
 
 def _attention(spec: Any, weights: dict[str, Any], name: str, *groups: tuple[str, ...]) -> None:
-    """Each linear holds the rows of its projections one after the other."""
+    """Set attention weights. Each group of projections is stored in one matrix."""
     _norm(spec.layer_norm, weights, f"{name}_residual.norm")
     for linear, letters in zip(spec.linear, groups, strict=True):
         _linear(linear, weights, *(f"{name}.w_{letter}" for letter in letters))

@@ -1,9 +1,11 @@
-"""Running a bundle in CTranslate2, the fast engine on a CPU: converted on first use and kept beside the bundle.
+"""Running a bundle in CTranslate2, the fast engine on a CPU.
 
-It searches as `search` does, greedy and beam. What it does otherwise (samples, prefixes, forbidden tokens, whose
-probability it gives to the others) is left to torch, or refused where CTranslate2 was asked for by name. A sentence
-that reaches a limit on its length, or for which torch might have found something better, is always searched again in
-torch: CTranslate2 has one limit for all, and all engines are to give the same text.
+The bundle is converted on first use, and the result is kept beside it. Greedy and beam search give
+the same results as `search`. Searches that CTranslate2 does differently (sampling, prefixes,
+forbidden tokens) are left to torch, or refused if the user requested CTranslate2. Two kinds of
+sentences are always searched again in torch, so that all engines give the same text: those that
+reach their length limit, since CTranslate2 has one limit for all, and those for which torch might
+have found a better translation.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ from transduce.storage.bundle import Bundle
 if TYPE_CHECKING:
     from transduce.engines.torch import TorchEngine
 
-BATCH_TOKENS = 2048  # source tokens, padding counted, of one batch
-_PLAIN = SearchConfig()
-# Scores are log-probabilities; 0 would make CTranslate2 stop where the best so far has ended.
+BATCH_TOKENS = 2048  # source tokens in a batch, including padding
+_DEFAULTS = SearchConfig()
+# Almost no length penalty, so that scores are log-probabilities. With 0, CTranslate2 would stop as
+# soon as the best hypothesis so far has ended.
 _NO_PENALTY = 1e-30
 _COMPLETE = "complete"
 _MODEL = "model.bin"
 
 
 class CTranslate2Engine:
-    """A bundle in CTranslate2."""
+    """Searches with a bundle in CTranslate2."""
 
     def __init__(
         self,
@@ -49,23 +52,26 @@ class CTranslate2Engine:
         folder: Path | None = None,
         by_name: bool = False,
     ) -> None:
-        """`folder` has the converted model, if it is not to be kept beside the bundle; 0 threads: as many as fit.
+        """Load the model.
 
-        `by_name`: nothing else was asked for, and a search that it does otherwise is refused.
+        Args:
+            bundle: The bundle to run.
+            device: Such as "cpu" or "cuda:0"; by default a GPU if there is one.
+            quantization: The precision of weights and products.
+            threads: How many threads to use; 0 lets CTranslate2 choose.
+            folder: A converted model; by default it is made and kept beside the bundle.
+            by_name: Refuse searches that CTranslate2 does differently from torch.
         """
         runtime = require("ctranslate2", extra="ctranslate2")
-        self._bundle, self._by_name = bundle, by_name
-        present = ["cpu", *(f"cuda:{number}" for number in range(runtime.get_cuda_device_count()))]
-        if device not in (None, *present, *(["cuda"] if len(present) > 1 else [])):
-            raise ConfigError(
-                f"device is {device!r}, which CTranslate2 cannot use here; there is {', '.join(present)}"
-            )
-        where, _, number = (device or "auto").partition(":")
+        self._bundle = bundle
+        self._by_name = by_name
+        _check_device(runtime, device)
+        device_name, _, number = (device or "auto").partition(":")
         folder = folder or converted(bundle, quantization)
         try:
             self._translator = runtime.Translator(
                 str(folder),
-                where,
+                device_name,
                 device_index=int(number or 0),
                 compute_type=quantization,
                 intra_threads=threads,
@@ -73,7 +79,7 @@ class CTranslate2Engine:
         except (RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(
-                f"CTranslate2 cannot run {folder} on {where} ({reason}); try --engine torch"
+                f"CTranslate2 cannot run {folder} on {device_name} ({reason}); try --engine torch"
             ) from None
         source, target = Tokenizer.pair(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
@@ -88,18 +94,23 @@ class CTranslate2Engine:
         prefixes: Sequence[Sequence[int]] = (),
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each source, best first; without `token_scores` their tokens have none."""
+        """Return the n best hypotheses of each source, best first.
+
+        Without `token_scores` they have no `token_log_probs`.
+        """
         limits = [config.limit(len(source)) for source in sources]
         longest = max(limits, default=0) + 1
-        other = _searched_otherwise(config) or ("a prefix is forced" if prefixes else None)
-        if other and self._by_name:
+        difference = _difference(config) or ("a prefix is forced" if prefixes else None)
+        if difference and self._by_name:
             raise ConfigError(
-                f"{other}, which CTranslate2 does not do as torch does; use --engine torch (no int8)"
+                f"{difference}, which CTranslate2 does not do as torch does; use --engine torch, "
+                "which has no int8"
             )
-        if other or max([longest, *map(len, sources)]) > positions(self._bundle):
+        if difference or max([longest, *map(len, sources)]) > positions(self._bundle):
             return self._torch.search(sources, config, prefixes=prefixes)
+
         results = self._translator.translate_batch(
-            [self._written(source) for source in sources],
+            [self._to_pieces(source) for source in sources],
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
             beam_size=config.beam_size,
@@ -112,25 +123,25 @@ class CTranslate2Engine:
             return_scores=True,
         )
         found = [self._ranked(result, config) for result in results]
-        again = [
-            i for i, hypotheses in enumerate(found) if _in_doubt(hypotheses, limits[i], config)
-        ]
-        if again:
-            for i, hypotheses in zip(
-                again, self._torch.search([sources[i] for i in again], config), strict=True
-            ):
+        doubtful = [i for i, limit in enumerate(limits) if _is_doubtful(found[i], limit, config)]
+        if doubtful:
+            searched_again = self._torch.search([sources[i] for i in doubtful], config)
+            for i, hypotheses in zip(doubtful, searched_again, strict=True):
                 found[i] = hypotheses
+
         found = [hypotheses[: config.n_best] for hypotheses in found]
         if token_scores:
-            self._score_tokens(sources, found, sorted({*range(len(found))} - {*again}), config)
+            certain = sorted({*range(len(found))} - {*doubtful})
+            self._score_tokens(sources, found, certain, config)
         return found
 
     def _ranked(self, result: Any, config: SearchConfig) -> list[Hypothesis]:
-        found = [
-            _hypothesis([self._ids[piece] for piece in pieces], [log_prob], config)
-            for pieces, log_prob in zip(result.hypotheses, result.scores, strict=True)
-        ]
-        return sorted(found, key=lambda one: one.score, reverse=True)
+        """Return CTranslate2's hypotheses, the best score first."""
+        hypotheses = []
+        for pieces, log_prob in zip(result.hypotheses, result.scores, strict=True):
+            ids = [self._ids[piece] for piece in pieces]
+            hypotheses.append(_hypothesis(ids, [log_prob], config))
+        return sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True)
 
     def _score_tokens(
         self,
@@ -141,9 +152,12 @@ class CTranslate2Engine:
     ) -> None:
         """Give the hypotheses of these sentences a log-probability for each token."""
         pairs = [(i, rank) for i in which for rank in range(len(found[i]))]
+        targets = []
+        for i, rank in pairs:
+            targets.append([self._target_pieces[token] for token in found[i][rank].ids])
         scores = self._translator.score_batch(
-            [self._written(sources[i]) for i, _ in pairs],
-            [[self._target_pieces[token] for token in found[i][rank].ids] for i, rank in pairs],
+            [self._to_pieces(sources[i]) for i, _ in pairs],
+            targets,
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
             max_input_length=0,
@@ -152,14 +166,13 @@ class CTranslate2Engine:
             found[i][rank] = _hypothesis(found[i][rank].ids, result.log_probs, config)
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
-        """Of each target id, and of the end after them."""
+        """Return the log-probability of each target id, and of the end after them."""
         pieces = [self._target_pieces[token] for token in target]
-        found: list[float] = self._translator.score_batch([self._written(source)], [pieces])[
-            0
-        ].log_probs
-        return found
+        (result,) = self._translator.score_batch([self._to_pieces(source)], [pieces])
+        log_probs: list[float] = result.log_probs
+        return log_probs
 
-    def _written(self, source: Sequence[int]) -> list[str]:
+    def _to_pieces(self, source: Sequence[int]) -> list[str]:
         return [self._source_pieces[token] for token in source]
 
     @cached_property
@@ -170,49 +183,64 @@ class CTranslate2Engine:
 
 
 def _hypothesis(ids: list[int], log_probs: list[float], config: SearchConfig) -> Hypothesis:
-    """Scored as in §6.1: log P / ((5 + length) / 6)^alpha, the end counted."""
+    """Return a hypothesis with the score of §6.1, where the length includes the end."""
     log_prob = math.fsum(log_probs)
     return Hypothesis(ids, log_prob / ((5 + len(ids) + 1) / 6) ** config.alpha, log_prob, log_probs)
 
 
-def _in_doubt(hypotheses: Sequence[Hypothesis], limit: int, config: SearchConfig) -> bool:
-    """Whether torch might have found something better.
+def _check_device(runtime: Any, device: str | None) -> None:
+    """Raise a ConfigError unless CTranslate2 can use this device."""
+    gpus = [f"cuda:{number}" for number in range(runtime.get_cuda_device_count())]
+    accepted = [None, "cpu", *gpus]
+    if gpus:
+        accepted.append("cuda")
+    if device not in accepted:
+        raise ConfigError(
+            f"device is {device!r}, which CTranslate2 cannot use here; available: "
+            f"{', '.join(['cpu', *gpus])}"
+        )
 
-    CTranslate2 has one limit for all sentences of a batch. And it hands back no more hypotheses than the beam has,
-    although several may end at once: any that it kept for itself is no more probable than the last of these, and no
-    longer than the longest.
+
+def _is_doubtful(hypotheses: Sequence[Hypothesis], limit: int, config: SearchConfig) -> bool:
+    """Return whether torch might have found something better.
+
+    This is the case at the length limit, since CTranslate2 has one limit for all sentences of a
+    batch. Also, CTranslate2 returns no more hypotheses than the beam has, although several may end
+    in one step. Any that it left out is at most as probable as the last of these, and at most as
+    long as the longest.
     """
-    longest = max(len(one.ids) for one in hypotheses)
-    kept_back = min(one.log_prob for one in hypotheses) / ((5 + longest + 1) / 6) ** config.alpha
-    return longest >= limit or (config.beam_size > 1 and hypotheses[0].score < kept_back)
+    longest = max(len(hypothesis.ids) for hypothesis in hypotheses)
+    lowest = min(hypothesis.log_prob for hypothesis in hypotheses)
+    best_left_out = lowest / ((5 + longest + 1) / 6) ** config.alpha
+    return longest >= limit or (config.beam_size > 1 and hypotheses[0].score < best_left_out)
 
 
-def _searched_otherwise(config: SearchConfig) -> str | None:
-    """The setting of a search that CTranslate2 does not do in the same way."""
+def _difference(config: SearchConfig) -> str | None:
+    """Return the setting that CTranslate2 treats differently from `search`, if there is one."""
     for name in ("min_length", "no_repeat_ngram", "max_repeats", "forbid_unk", "temperature"):
-        if (value := getattr(config, name)) != getattr(_PLAIN, name):
+        value = getattr(config, name)
+        if value != getattr(_DEFAULTS, name):
             return f"search.{name} is {value}"
-    enough = config.patience * config.beam_size
-    return (
-        None
-        if config.beam_size <= enough == round(enough, 0) < 1e6
-        else f"search.patience is {config.patience}"
-    )
+    # CTranslate2 rounds the number of endings after which a search stops.
+    endings = config.patience * config.beam_size
+    if config.beam_size <= endings == round(endings, 0) < 1e6:
+        return None
+    return f"search.patience is {config.patience}"
 
 
 def converted(bundle: Bundle, quantization: Quantization) -> Path:
-    """The folder of the converted model: beside the bundle, or in the user's cache where that cannot be written."""
+    """Return the folder of the converted model, which is made if necessary.
+
+    It is beside the bundle, or in the user's cache if that folder cannot be written.
+    """
     name = f"{bundle.fingerprint[:16]}-{quantization}"
-    cache = (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        / "transduce"
-        / "ctranslate2"
-    )
-    places = [bundle.path.with_name(f"{bundle.path.name}.ctranslate2"), cache]
-    for place in places:
-        if _is_whole(place / name):
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = caches / "transduce" / "ctranslate2"
+    beside = bundle.path.with_name(f"{bundle.path.name}.ctranslate2")
+    for place in (beside, cache):
+        if _is_complete(place / name):
             return place / name
-    for place in places:
+    for place in (beside, cache):
         try:
             place.mkdir(parents=True, exist_ok=True)
             work = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=place))
@@ -220,24 +248,29 @@ def converted(bundle: Bundle, quantization: Quantization) -> Path:
             continue
         try:
             convert(bundle, work, quantization)
-            for old in place.glob(f"*-{quantization}") if place != cache else []:
-                shutil.rmtree(old, ignore_errors=True)  # of a bundle that stood here before
+            if place == beside:
+                # Remove the models of bundles that were in this folder before.
+                for old in place.glob(f"*-{quantization}"):
+                    shutil.rmtree(old, ignore_errors=True)
             (work / _COMPLETE).write_text(sha256(work / _MODEL))
-            if not _is_whole(place / name):
+            if not _is_complete(place / name):
                 shutil.rmtree(place / name, ignore_errors=True)
             work.rename(place / name)
         except OSError:
-            if not _is_whole(place / name):  # unless another process was faster
+            # Another process may have been faster.
+            if not _is_complete(place / name):
                 raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
         return place / name
     raise ConfigError(
-        f"neither {places[0]} nor {cache} can be written, where CTranslate2's model goes; free one"
+        f"the CTranslate2 model can be written neither to {beside} nor to {cache}; make one "
+        "of them writable"
     )
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether a conversion was finished, and is as it was then."""
-    complete, model = folder / _COMPLETE, folder / _MODEL
+def _is_complete(folder: Path) -> bool:
+    """Return whether a converted model is complete and undamaged."""
+    complete = folder / _COMPLETE
+    model = folder / _MODEL
     return complete.is_file() and model.is_file() and complete.read_text() == sha256(model)

@@ -1,9 +1,10 @@
 """Running a model in torch: sorted batches under a token budget, searched step by step.
 
-A sentence's translation does not depend on its neighbours. Products of other shapes round differently, in the last
-bits, so numbers of a batch are not those of a sentence alone; but they differ by far less than `NOISE`, and a search
-knows by how much its closest decision was taken (`Hypothesis.margin`). Where that is less, the sentence is searched
-again, alone. So in float32 every sentence is translated as it would be alone, on any device and by any kernel.
+A sentence's translation does not depend on the other sentences in its batch. Matrix products of
+different shapes round differently in the last bits, so scores in a batch differ from those of a
+sentence alone, but by far less than `NOISE`. A search records how close its closest decision was
+(`Hypothesis.margin`). Where that is less than `NOISE`, the sentence is searched again, alone. So in
+float32 every sentence is translated as it would be alone, on any device and with any kernel.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from transduce.search.hypothesis import Hypothesis, Job
 from transduce.search.search import Ensemble, ensemble, search, sentence_seed
 from transduce.storage.bundle import Bundle
 
-BATCH_TOKENS = 16_384  # source and possible target tokens of one batch, all hypotheses counted
-# In half precision rows are a multiple of this: attention then adds up in one order, whatever the
-# padding.
+BATCH_TOKENS = 16_384  # source tokens and possible target tokens of all hypotheses in a batch
+# In half precision source rows are padded to a multiple of this: attention then adds up in the same
+# order whatever the padding.
 WIDTH = 32
-NOISE = 2e-4  # no score in float32 is that far from the one that a sentence would have alone
-
+NOISE = 2e-4  # float32 scores in a batch differ by less from those of a sentence alone
 
 logger = logging.getLogger("transduce")
+
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine(Protocol):
-    """A way to run a bundle: the n best hypotheses of each source."""
+    """The protocol of all engines, which translate token ids."""
 
     def search(
         self,
@@ -51,35 +52,31 @@ class Engine(Protocol):
         prefixes: Sequence[Sequence[int]] = (),
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each source, best first.
+        """Return the n best hypotheses of each source, best first.
 
-        Sources are token ids that end with the end of the sentence; `prefixes` are forced beginnings. Without
-        `token_scores` an engine need not say how probable each token is.
+        Sources are token ids that end with the end of the sentence; `prefixes` are forced first
+        tokens. Without `token_scores` an engine may leave out `token_log_probs`.
         """
 
 
 def resolve_device(name: str | None) -> torch.device:
-    """The device of that name; by default a GPU where there is one."""
+    """Return the device of this name; by default a GPU if there is one."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     reason = ""
     try:
         device = torch.device(name)
-        if device.type in (
-            "cpu",
-            "cuda",
-            "mps",
-        ):  # others hold no numbers, or have a library of their own
+        # Other devices have no memory, or need a library of their own.
+        if device.type in ("cpu", "cuda", "mps"):
             return torch.empty(0, device=device).device
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # some with a list of all that torch was ever built for
-        told = str(error).partition("\n")[0].partition(". ")[0]
-        reason = f" ({told})" if len(told) < 100 else ""
-    present = ", ".join(["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))])
+    except (RuntimeError, AssertionError) as error:
+        # Some messages list every device that torch was ever built for.
+        message = str(error).partition("\n")[0].partition(". ")[0]
+        reason = f" ({message})" if len(message) < 100 else ""
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    available = ", ".join(["cpu", *gpus])
     raise ConfigError(
-        f"device is {name!r}, which torch cannot use here{reason}; there is {present}"
+        f"device is {name!r}, which torch cannot use here{reason}; available: {available}"
     )
 
 
@@ -89,7 +86,7 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     build: Callable[[ModelConfig], nn.Module] | None = None,
 ) -> Any:
-    """The bundle's model, for inference; `build` makes a model of one's own from its config."""
+    """Return the bundle's model for inference; `build` makes a user's own model from its config."""
     if build is None:
         bundle.refuse_own_model()
         with torch.device("meta"):
@@ -102,17 +99,19 @@ def load_model(
     except RuntimeError as error:
         reason = " ".join(str(error).split()[:40])
         raise BundleError(
-            f"the weights of {bundle.path} do not fit {type(model).__name__}: {reason}"
+            f"the weights of {bundle.path} do not fit the model {type(model).__name__} ({reason}); "
+            "use the model that the bundle was trained with"
         ) from None
     return model.to(device).eval().requires_grad_(False)
 
 
 class TorchEngine:
-    """A model on a device, or several that share a vocabulary: their mean probability counts.
+    """Searches with one model on a device, or with the mean probability of several.
 
-    A model is a `Transformer`, or anything with `config`, `encode` and `decode` like it. It is only
-    read, as it is at each call, but its standard parts get fused forms (`kernels.accelerate`). With
-    `frozen`, its weights may be laid out anew, and later changes of them are not seen.
+    Several models must share a vocabulary. A model is a `Transformer`, or any module with `config`,
+    `encode` and `decode` like it. Its weights are read at each call and not changed, but its
+    standard parts get fused forms (`kernels.accelerate`). With `frozen`, weights may be stored in
+    another layout, and later changes of them have no effect.
     """
 
     def __init__(
@@ -121,16 +120,16 @@ class TorchEngine:
         for model in models:
             refuse_other_protocol(model)
         self.models: tuple[Any, ...] = models
-        # "cuda" with its number, which differs between threads.
+        # "cuda" becomes "cuda:0", say: the current device may differ between threads.
         self.device = torch.empty(0, device=device).device
         self.dtype = next(
             weight.dtype for weight in models[0].parameters() if weight.is_floating_point()
         )
         self._frozen = frozen
-        # Searches share what they change: places on a GPU, a model that is learning.
+        # Searches change shared state, such as buffers on a GPU: one thread at a time.
         self._turn = threading.Lock()
         self._snapshots: list[Snapshot] = []
-        self._deviation: str | None = None  # of a model from the standard one
+        self._deviation: str | None = None  # how a model differs from the standard one
         self._graphs: dict[tuple[Any, ...], Any] = {}  # see `continuous_batching.search`
 
     @torch.inference_mode()
@@ -142,58 +141,53 @@ class TorchEngine:
         prefixes: Sequence[Sequence[int]] = (),
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each source, best first."""
-        draws = config.temperature > 0
-        limits = {length: config.limit(length) for length in set(map(len, sources))}
-        jobs = [
-            Job(
-                i, source, limits[len(source)], prefixes[i] if prefixes else (),
-                sentence_seed(config.seed, source) if draws else 0,
-            )
-            for i, source in enumerate(sources)
-        ]  # fmt: skip
-        exact = self.dtype == torch.float32
-        alone = exact and draws  # a number drawn between tokens of the tail always decides closely
+        """Return the n best hypotheses of each source, best first."""
+        jobs = _jobs(sources, prefixes, config)
+        is_float32 = self.dtype == torch.float32
+        # In the tail of a distribution a random number is always close to the next token, so every
+        # sample would be doubtful.
+        one_by_one = is_float32 and config.temperature > 0
+        groups = [[job] for job in jobs] if one_by_one else [jobs]
+
+        found: dict[int, list[Hypothesis]] = {}
         with self._turn, _evaluating(self.models):
             self._accelerate()
-            found = {
-                i: one
-                for some in ([[job] for job in jobs] if alone else [jobs])
-                for i, one in self._search(some, config, token_scores)
-            }
-            if exact and len(jobs) > 1 and not alone:
+            for group in groups:
+                found.update(self._search(group, config, token_scores))
+
+            # Search again, alone, the sentences for which rounding may have decided.
+            if is_float32 and len(jobs) > 1 and not one_by_one:
                 doubtful = [job for job in jobs if found[job.number][0].margin < NOISE]
-                found |= {
-                    i: one
-                    for job in doubtful
-                    for i, one in self._search([job], config, token_scores)
-                }
-        return [found[i] for i in range(len(sources))]
+                for job in doubtful:
+                    found.update(self._search([job], config, token_scores))
+        return [found[number] for number in range(len(sources))]
 
     def _search(
         self, jobs: Sequence[Job], config: SearchConfig, token_scores: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield the number and the hypotheses of each job."""
         if self.device.type == "cuda" and len(self.models) == 1 and not self._deviation:
-            from transduce.engines.cuda import continuous_batching  # and with it Triton
+            from transduce.engines.cuda import continuous_batching  # needs Triton
 
             with torch.cuda.device(self.device):
                 yield from continuous_batching.search(
                     self.models[0], jobs, config, self._graphs, token_scores=token_scores
                 )
             return
-        shape = self.models[0].config
+
+        model_config = self.models[0].config
+        step = ensemble([partial(_step, model) for model in self.models])
         for batch in batches(jobs, config):
             width = max(len(job.source) for job in batch)
             if self.dtype != torch.float32:
                 width = up_to(width, WIDTH)
-            source = Tokens.packed([[job.source] for job in batch], shape.source_pad, width).to(
-                self.device
-            )
+            rows = [[job.source] for job in batch]
+            source = Tokens.packed(rows, model_config.source_pad, width).to(self.device)
             results = search(
-                ensemble([partial(_step, model) for model in self.models]),
+                step,
                 Ensemble(tuple(_begin(model, source) for model in self.models)),
                 [job.limit for job in batch],
-                shape.pad,
+                model_config.pad,
                 config,
                 prefixes=[job.prefix for job in batch],
                 seeds=[job.seed for job in batch],
@@ -202,7 +196,7 @@ class TorchEngine:
             yield from zip((job.number for job in batch), results, strict=True)
 
     def _accelerate(self) -> None:
-        """Give models their fused forms, anew where parts, hooks or weights of them have changed."""
+        """Give the models their fused forms, again if parts, hooks or weights have changed."""
         if self.device.type != "cuda" and not self._frozen:
             return
         if self._snapshots and all(snapshot.holds() for snapshot in self._snapshots):
@@ -210,68 +204,96 @@ class TorchEngine:
         self._graphs.clear()
         for model in self.models:
             accelerate(model, self.device, frozen=self._frozen)
-        packed = self._frozen and self.device.type == "cpu"  # a copy of the weights
-        self._snapshots = [Snapshot(model, versions=packed) for model in self.models]
-        found = deviation(self.models[0])
-        if self.device.type == "cuda" and found and found != self._deviation:
+
+        # A CPU model that is frozen has copies of its weights, which must be checked for changes.
+        has_copies = self._frozen and self.device.type == "cpu"
+        self._snapshots = [Snapshot(model, versions=has_copies) for model in self.models]
+
+        difference = deviation(self.models[0])
+        if self.device.type == "cuda" and difference and difference != self._deviation:
             logger.warning(
-                "no standard model (%s): it is searched step by step, without CUDA graphs", found
+                "the model is not a standard Transformer (%s), so it is searched without CUDA "
+                "graphs, which is slower",
+                difference,
             )
-        self._deviation = found
+        self._deviation = difference
+
+
+def _jobs(
+    sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]], config: SearchConfig
+) -> list[Job]:
+    limits = {length: config.limit(length) for length in set(map(len, sources))}
+    jobs = []
+    for number, source in enumerate(sources):
+        prefix = prefixes[number] if prefixes else ()
+        seed = sentence_seed(config.seed, source) if config.temperature > 0 else 0
+        jobs.append(Job(number, source, limits[len(source)], prefix, seed))
+    return jobs
 
 
 def refuse_other_protocol(model: Any) -> None:
-    """Refuse a model that cannot be trained or searched: `encode`, `decode` and `config` are needed."""
+    """Raise an InputError unless the model has `config`, `encode` and `decode`."""
     missing = [name for name in ("encode", "decode", "config") if not hasattr(model, name)]
     if missing or not isinstance(model, nn.Module):
         found = f"has no {missing[0]}" if missing else "is not a torch.nn.Module"
         raise InputError(
-            f"the model {type(model).__name__} {found}; expected a module with config (a ModelConfig), "
-            "encode(source) -> state and decode(target, state) -> (logits, state), as Transformer has"
+            f"the model {type(model).__name__} {found}; expected a module with config (a "
+            "ModelConfig), encode(source) -> state and decode(target, state) -> (logits, state), "
+            "as Transformer has"
         )
 
 
 def _begin(model: Any, source: Tokens) -> Any:
+    """Return the state before the first token."""
     state = model.encode(source)
     return buffered(state) if type(state) is State else state
 
 
 def _step(model: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """Return the log-probabilities of the next token:  (R,) -> (R, V)."""
     logits, state = model.decode(tokens[:, None], state)
-    if logits.shape != (expected := (tokens.size(0), 1, model.config.vocab_size)):
+    expected = (tokens.size(0), 1, model.config.vocab_size)
+    if logits.shape != expected:
         raise InputError(
-            f"{type(model).__name__}.decode gave logits of shape {tuple(logits.shape)}; expected {expected}: "
-            "rows, tokens, vocabulary"
+            f"{type(model).__name__}.decode gave logits of shape {tuple(logits.shape)}; expected "
+            f"{expected}: rows, tokens, vocabulary"
         )
-    own = not isinstance(model, Transformer)  # who may go on using them
-    return log_probabilities(logits[:, 0].clone() if own else logits[:, 0]), state
+    # `log_probabilities` overwrites the logits, which a user's own model may still need.
+    logits = logits[:, 0] if isinstance(model, Transformer) else logits[:, 0].clone()
+    return log_probabilities(logits), state
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """Of all that can be said: padding, the last, cannot.  (R, V) -> (R, V), and the logits are no more."""
+    """Return log-probabilities over all tokens but padding, the last:  (R, V) -> (R, V).
+
+    The logits are overwritten.
+    """
     logits[:, -1] = -torch.inf
     return F.log_softmax(logits.float(), dim=-1)
 
 
 def batches(jobs: Sequence[Job], config: SearchConfig) -> Iterator[list[Job]]:
-    """Batches, the longest sources first, that cannot need more than `BATCH_TOKENS` tokens."""
+    """Yield batches of at most `BATCH_TOKENS` possible tokens, the longest sources first."""
     waiting = sorted(jobs, key=lambda job: len(job.source), reverse=True)
     while waiting:
-        size = max(1, BATCH_TOKENS // (len(waiting[0].source) + waiting[0].limit * config.width))
+        longest = waiting[0]
+        tokens_per_job = len(longest.source) + longest.limit * config.width
+        size = max(1, BATCH_TOKENS // tokens_per_job)
         yield waiting[:size]
         waiting = waiting[size:]
 
 
 @contextmanager
 def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
-    """Without dropout, and afterwards as before: a model may be translating in the middle of its training."""
-    training = [model.training for model in models]
-    for model in models:
-        if model.training:
-            model.eval()
+    """Switch models to evaluation mode, and back afterwards.
+
+    A model may translate in the middle of its training.
+    """
+    in_training = [model for model in models if model.training]
+    for model in in_training:
+        model.eval()
     try:
         yield
     finally:
-        for model, before in zip(models, training, strict=True):
-            if before:
-                model.train()
+        for model in in_training:
+            model.train()

@@ -1,1 +1,1 @@
-"""Searching with a standard model on a GPU: fixed shapes, CUDA graphs, continuous batching."""
+"""Searches with a standard model on a GPU: fixed shapes, CUDA graphs, continuous batching."""

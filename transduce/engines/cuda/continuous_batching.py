@@ -1,8 +1,9 @@
-"""Searching on a GPU: B places of fixed shape, some steps captured as a CUDA graph, finished places refilled.
+"""Continuous batching: searches on a GPU in B places of fixed shape, with steps as CUDA graphs.
 
-A step is some seventy small kernels, which a GPU finishes faster than Python can launch them. Shapes never change, so
-steps are recorded once and replayed, and so is the reading of new sources; a place whose sentence is done takes the
-next one, and until then its part of a step changes nothing.
+A step consists of about seventy small kernels, which a GPU finishes faster than Python can launch
+them. Since shapes never change, steps and the encoding of new sources are recorded once as CUDA
+graphs and replayed. When the sentence in a place is finished, the place takes the next sentence;
+until then its part of a step changes nothing.
 """
 
 from __future__ import annotations
@@ -32,127 +33,149 @@ from transduce.search import beams
 from transduce.search.hypothesis import Hypothesis, Job
 from transduce.search.search import results
 
-# Source and target positions come in such portions: as many graphs as there are sizes.
+# Source and target lengths are rounded up to a multiple of this, which limits the number of graphs.
 CAPACITY = 32
-ROOM = 2048 * 96  # target positions of all rows together, and source positions
-KEPT = 8  # shapes whose graphs are kept
-READ = 256  # sources at once: the GPU begins while Python prepares the next
-STEPS = 2  # between two looks at which sentences are done
-_RECORDING = threading.Lock()  # one graph at a time, says torch
-# Where memory was short: how many places of a shape have found room.
+ROOM = 2048 * 96  # the largest number of target positions of all rows, and of source positions
+KEPT = 8  # how many shapes keep their graphs
+READ = 256  # sources encoded at once: the GPU starts while Python prepares the next
+STEPS = 2  # steps between two checks for finished sentences
+_RECORDING = threading.Lock()  # torch can record one graph at a time
+# Shapes that ran out of memory: the number of places that fit.
 _FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = (
     WeakKeyDictionary()
 )
 
 
 class Slots:
-    """B sentences of at most S tokens, searched side by side to at most W tokens with their ends."""
+    """B places for sentences of at most S tokens and targets of at most W tokens with the end."""
 
     def __init__(self, model: Transformer, config: SearchConfig, B: int, S: int, W: int) -> None:
-        self.config, self.device, self.pad = (
-            config,
-            model.target_embedding.weight.device,
-            model.config.pad,
-        )
-        self.B, self.S, self.W, R = B, S, W, B * config.width
-        self.source_pad = model.config.source_pad
         self.model = model
+        self.config = config
+        self.B = B
+        self.S = S
+        self.W = W
+        self.pad = model.config.pad
+        self.source_pad = model.config.source_pad
+        self.device = model.target_embedding.weight.device
+        self.graphs = Graphs(self.device)
+
+        # The state of the search; all places are empty at first.
+        R = B * config.width
         self.tokens = torch.full((R,), self.pad, device=self.device)
         self.fresh = beams.begin([0], self.pad, config, capacity=W - 1, device=self.device)
-        self.beams = self.fresh.select(torch.zeros(B, dtype=torch.long, device=self.device)).over()
+        first = torch.zeros(B, dtype=torch.long, device=self.device)
+        self.beams = self.fresh.select(first).over()
         self.state = FixedState(model, self.beams.length, S, R, W)
         self.columns = torch.arange(W, device=self.device)
-        self.everyone = list(range(B))
-        # To look at.
+        self.all_places = list(range(B))
+
+        # Buffers between the CPU and the GPU. Inputs are by the number of sources encoded at once.
         self.alive = torch.empty(B, dtype=torch.bool, pin_memory=self.device.type == "cuda")
-        self.inputs: dict[int, tuple[Tensor, Tensor]] = {}  # of so many sources at once
-        self.graphs = Graphs(self.device)
+        self.inputs: dict[int, tuple[Tensor, Tensor]] = {}
 
     def search(
         self, jobs: Sequence[Job], token_scores: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Number and hypotheses of each job, as they are done.
+        """Yield the number and the hypotheses of each job, in the order in which they finish.
 
-        While one looks at what some steps did, the next are under way, so that the GPU does not wait for Python.
+        While Python examines the result of one round of steps, the GPU runs the next one.
         """
         self.graphs.run("weights", self.state.refresh)
-        waiting, places, empty = (
-            list(reversed(jobs)),
-            dict[int, tuple[Job, int]](),
-            list(range(self.B)),
-        )
-        begun, under_way = 0, deque[tuple[int, Any]]()  # steps begun, and after each round of them
+        waiting = list(reversed(jobs))
+        empty = list(range(self.B))
+        places: dict[int, tuple[Job, int]] = {}  # the job in a place, and the step when it began
+        begun = 0  # steps that have been launched
+        under_way: deque[tuple[int, Any]] = deque()  # last step of each round, and its event
         while waiting or places:
+            # Fill empty places: several at a time, unless nothing else is left to do.
             if waiting and empty and (len(empty) * 8 >= self.B or not places):
-                now = [waiting.pop() for _ in empty[: len(waiting)]]
-                for start in range(0, len(now), READ):
-                    self._fill(
-                        empty[start : min(start + READ, len(now))], now[start : start + READ]
-                    )
-                places |= {place: (job, begun) for place, job in zip(empty, now, strict=False)}
-                empty = empty[len(now) :]
-            needed = max(since + job.limit + 1 - begun for job, since in places.values())
-            if needed > 0:
-                count = min(STEPS, needed)
+                new_jobs = [waiting.pop() for _ in empty[: len(waiting)]]
+                filled = empty[: len(new_jobs)]
+                empty = empty[len(new_jobs) :]
+                for start in range(0, len(new_jobs), READ):
+                    self._fill(filled[start : start + READ], new_jobs[start : start + READ])
+                for place, job in zip(filled, new_jobs, strict=True):
+                    places[place] = (job, begun)
+
+            # Launch the next round of steps, so that two rounds are under way.
+            steps_needed = max(since + job.limit + 1 - begun for job, since in places.values())
+            if steps_needed > 0:
+                count = min(STEPS, steps_needed)
                 self.graphs.run(f"{count} steps", partial(self._steps, count))
                 begun += count
-                under_way.append(
-                    (
-                        begun,
-                        torch.cuda.current_stream().record_event()
-                        if self.graphs.captures
-                        else None,
-                    )
-                )
+                on_gpu = self.graphs.captures
+                event = torch.cuda.current_stream().record_event() if on_gpu else None
+                under_way.append((begun, event))
                 if len(under_way) < 2:
                     continue
-            ended, event = under_way.popleft()
+
+            # Collect the sentences that finished in the earlier round.
+            last_step, event = under_way.popleft()
             if event:
                 event.synchronize()
             alive = self.alive.tolist()
-            done = [
-                place for place, (_, since) in places.items() if not alive[place] and since < ended
-            ]
-            if not done:
-                continue
-            which = slice(None) if done == self.everyone else torch.tensor(done, device=self.device)
-            numbers = [places.pop(place)[0].number for place in done]
-            yield from zip(numbers, results(self.beams, which, token_scores), strict=True)
-            empty += done
+            done = []
+            for place, (_, since) in places.items():
+                if not alive[place] and since < last_step:
+                    done.append(place)
+            if done:
+                yield from self._collect(done, places, token_scores)
+                empty += done
+
+    def _collect(
+        self, done: list[int], places: dict[int, tuple[Job, int]], token_scores: bool
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Remove finished jobs from their places, and yield their numbers and hypotheses."""
+        everything = done == self.all_places
+        which = slice(None) if everything else torch.tensor(done, device=self.device)
+        numbers = [places.pop(place)[0].number for place in done]
+        yield from zip(numbers, results(self.beams, which, token_scores), strict=True)
 
     def _fill(self, places: list[int], jobs: list[Job]) -> None:
-        """Put sentences into places. Their number is rounded up, by the last one again, to a power of two."""
-        more = (1 << (len(jobs) - 1).bit_length()) - len(jobs)
-        places, jobs = [*places, *places[-1:] * more], [*jobs, *jobs[-1:] * more]
+        """Put sentences into places.
+
+        Their number is rounded up to a power of two by repeating the last one, so that few graphs
+        are needed.
+        """
+        repeats = (1 << (len(jobs) - 1).bit_length()) - len(jobs)
+        places = [*places, *places[-1:] * repeats]
+        jobs = [*jobs, *jobs[-1:] * repeats]
         for job in jobs:
             if job.prefix:
                 beams.check_prefix(job.prefix, job.limit, self.pad)
+
+        # One row per job: place, source length, limit, source (S) and prefix (W). The memory is
+        # pinned and new each time: a copy from other memory would wait for earlier sources.
         n = len(jobs)
-        # Pinned, and new each time: a copy from other memory would wait for the sources before to be read.
         numbers = torch.empty(
             n, 3 + self.S + self.W, dtype=torch.int32, pin_memory=self.graphs.captures
         )
+        limits = [job.limit for job in jobs]
         table = numbers.numpy()
-        table[:, 0], table[:, 1], table[:, 2] = (
-            places,
-            [len(job.source) for job in jobs],
-            [job.limit for job in jobs],
-        )
+        table[:, 0] = places
+        table[:, 1] = [len(job.source) for job in jobs]
+        table[:, 2] = limits
         _pad([job.source for job in jobs], self.source_pad, table[:, 3 : 3 + self.S])
         _pad([job.prefix for job in jobs], -1, table[:, 3 + self.S :])
+
+        # Copy it to the GPU, with random numbers if the search samples.
         if n not in self.inputs:
-            chance = self.fresh.chance.new_zeros(n, self.W, self.config.width)
-            self.inputs[n] = torch.empty_like(numbers, device=self.device), chance
-        self.inputs[n][0].copy_(numbers, non_blocking=True)
+            new_chance = self.fresh.chance.new_zeros(n, self.W, self.config.width)
+            self.inputs[n] = torch.empty_like(numbers, device=self.device), new_chance
+        numbers_on_device, chance = self.inputs[n]
+        numbers_on_device.copy_(numbers, non_blocking=True)
         if self.config.temperature > 0:
-            seeds, limits = [job.seed for job in jobs], [job.limit for job in jobs]
-            self.inputs[n][1].copy_(beams.draws(seeds, limits, self.W, self.config))
-        self.graphs.run(f"read {n}", lambda: self._read(*self.inputs[n]))
+            seeds = [job.seed for job in jobs]
+            chance.copy_(beams.draws(seeds, limits, self.W, self.config))
+        self.graphs.run(f"read {n}", lambda: self._read(numbers_on_device, chance))
 
     def _read(self, numbers: Tensor, chance: Tensor) -> None:
         """Begin the searches that the rows of `_fill` describe."""
         at, lengths, limit = numbers[:, :3].unbind(1)
-        at, ids, prefix = at.long(), numbers[:, 3 : 3 + self.S], numbers[:, 3 + self.S :]
+        at = at.long()
+        ids = numbers[:, 3 : 3 + self.S]
+        prefix = numbers[:, 3 + self.S :]
         self.state.read(at, ids.contiguous(), lengths.contiguous())
         fresh = replace(
             self.fresh.repeat(len(at)), limit=limit.long(), prefix=prefix.long(), chance=chance
@@ -166,36 +189,40 @@ class Slots:
         self.alive.copy_(self.beams.alive(), non_blocking=True)
 
     def _step(self) -> None:
-        """One token further everywhere. Everything is written where it was read, as a replay does."""
+        """Extend all hypotheses by one token. All tensors are updated in place, as graphs need it."""
         logits, _ = self.model.decode(self.tokens[:, None], self.state)  # type: ignore[arg-type]
-        logits, ancestors = logits[:, 0], self.state.ancestors
+        logits = logits[:, 0]  # (R, V)
+        ancestors = self.state.ancestors
         if fits(self.config):
             picks = pick(logits, self.beams, self.config)
             settle(self.beams, picks, self.tokens, ancestors, self.config, pad=self.pad)
             return
-        at = self.beams.length.repeat_interleave(self.config.width, output_size=len(self.tokens))[
-            :, None
-        ]
-        logits[:, -1] = -torch.inf  # padding is never said
-        moved, rows, tokens = beams.advance(
-            self.beams, F.log_softmax(logits.float(), dim=-1), self.config
+
+        # The kernels do not support this search: use the plain functions.
+        lengths = self.beams.length.repeat_interleave(
+            self.config.width, output_size=len(self.tokens)
         )
+        at = lengths[:, None]
+        logits[:, -1] = -torch.inf  # padding is never generated
+        log_probs = F.log_softmax(logits.float(), dim=-1)
+        moved, rows, tokens = beams.advance(self.beams, log_probs, self.config)
         self.beams.assign(moved)
         self.tokens.copy_(tokens)
         ancestors.copy_(ancestors[rows].where(self.columns < at, rows[:, None].int()))
 
 
 class Graphs:
-    """What is run again and again: the first time to warm up, then recorded, then replayed."""
+    """Functions that run often on the same tensors: once directly, then as CUDA graphs."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.captures = device, device.type == "cuda"
+        self.device = device
+        self.captures = device.type == "cuda"
         self.recorded: dict[str, torch.cuda.CUDAGraph | None] = {}
-        # Nothing outlasts a replay: all share it.
+        # No graph needs its memory after a replay, so all share one pool.
         self.pool = torch.cuda.graph_pool_handle() if self.captures else None
 
     def run(self, name: str, function: Callable[[], None]) -> None:
-        """Do what the function does, on the same tensors as ever."""
+        """Run the function of this name, as a CUDA graph from the second time on."""
         if not self.captures or name not in self.recorded:
             function()
             self.recorded[name] = None
@@ -205,7 +232,7 @@ class Graphs:
             graph = torch.cuda.CUDAGraph()
             with _RECORDING:
                 torch.cuda.synchronize(self.device)
-                # Each thread has its own, and none can be made while recording.
+                # Each thread has a handle of cuBLAS, and none can be created while recording.
                 torch.cuda.current_blas_handle()
                 with torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):
                     function()
@@ -215,19 +242,21 @@ class Graphs:
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Where graphs are recorded. The stream that torch would take is on the device of the first graph of all."""
+    """Return the stream on which graphs of this device are recorded.
+
+    Torch would use one stream for all, on the device of the first graph.
+    """
     return torch.cuda.Stream(device)
 
 
 def _pad(
     rows: Sequence[Sequence[int]], filler: int, table: np.ndarray[Any, np.dtype[np.int32]]
 ) -> None:
-    """Write rows of ids of any length into a table that is wide enough."""
+    """Write rows of ids into a table and fill it up with `filler`."""
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+    is_filled = np.arange(table.shape[1]) < lengths[:, None]
     table[:] = filler
-    table[np.arange(table.shape[1]) < lengths[:, None]] = np.fromiter(
-        chain.from_iterable(rows), np.int32
-    )
+    table[is_filled] = np.fromiter(chain.from_iterable(rows), np.int32)
 
 
 def search(
@@ -238,45 +267,66 @@ def search(
     *,
     token_scores: bool = True,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Number and hypotheses of each job. Sentences of about one length share places; `kept` holds those of before."""
+    """Yield the number and the hypotheses of each job.
+
+    Sentences of about the same length share places. `kept` holds the places of earlier calls.
+    """
     jobs = sorted(jobs, key=lambda job: -len(job.source))
     if jobs:
         refuse_empty([jobs[-1].source])
         model.check_length(len(jobs[0].source))
     for portions, group in groupby(jobs, lambda job: -(-len(job.source) // CAPACITY)):
-        S, some = portions * CAPACITY, list(group)
-        W = up_to(max(config.limit(S), *(job.limit for job in some)) + 1, CAPACITY)
-        fitted, whole = _FITTED.setdefault(model, {}), max(1, ROOM // max(config.width * W, S))
-        while some:
-            key = (
-                config,
-                B := min(1 << (len(some) - 1).bit_length(), fitted.get((config, S, W), whole)),
-                S,
-                W,
-            )
-            others, done = len(kept) - (key in kept), set[int]()
-            try:
-                for number, hypotheses in _places(model, key, kept).search(some, token_scores):
-                    yield number, hypotheses
-                    done.add(number)
-            except torch.OutOfMemoryError:
-                if not others and B == 1:
-                    raise
-            else:
-                break
-            # Here the error's frames are gone, with all that they held.
-            kept.clear()
-            torch.cuda.empty_cache()
-            # Without searches of other shapes there might have been room; else with fewer places.
-            if not others:
-                fitted[config, S, W] = B // 2
-            some = [job for job in some if job.number not in done]
+        S = portions * CAPACITY
+        waiting = list(group)
+        limit = max(config.limit(S), *(job.limit for job in waiting))
+        W = up_to(limit + 1, CAPACITY)
+        yield from _search_shape(model, waiting, config, S, W, kept, token_scores)
+
+
+def _search_shape(
+    model: Transformer,
+    waiting: list[Job],
+    config: SearchConfig,
+    S: int,
+    W: int,
+    kept: dict[tuple[Any, ...], Slots],
+    token_scores: bool,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Search jobs of at most S source and W target tokens, with fewer places if memory is short."""
+    fitted = _FITTED.setdefault(model, {})
+    most_places = max(1, ROOM // max(config.width * W, S))
+    while waiting:
+        wanted = 1 << (len(waiting) - 1).bit_length()
+        B = min(wanted, fitted.get((config, S, W), most_places))
+        key = (config, B, S, W)
+        other_shapes = len(kept) - (key in kept)
+        done: set[int] = set()
+        try:
+            for number, hypotheses in _places(model, key, kept).search(waiting, token_scores):
+                yield number, hypotheses
+                done.add(number)
+        except torch.OutOfMemoryError:
+            if not other_shapes and B == 1:
+                raise
+        else:
+            break
+
+        # Only here, after the except block, has the error released the memory of its frames.
+        kept.clear()
+        torch.cuda.empty_cache()
+        # Try again without the places of other shapes, or else with half as many places.
+        if not other_shapes:
+            fitted[config, S, W] = B // 2
+        waiting = [job for job in waiting if job.number not in done]
 
 
 def _places(
     model: Transformer, key: tuple[SearchConfig, int, int, int], kept: dict[tuple[Any, ...], Slots]
 ) -> Slots:
-    """The places of that shape: those of before, or new ones in the place of what was not used for the longest."""
+    """Return places of this shape from `kept`, or new ones.
+
+    The least recently used shapes are dropped from `kept`.
+    """
     while len(kept) >= KEPT and key not in kept:
         kept.pop(next(iter(kept)))
     kept[key] = kept.pop(key) if key in kept else Slots(model, *key)
