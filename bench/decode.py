@@ -43,6 +43,7 @@ Row = dict[str, float]
 
 def main() -> None:
     """Measure, print a table and write the results as JSON."""
+    # Settings of the process.
     options = build_parser().parse_args()
     options.json.parent.mkdir(exist_ok=True)
     torch.set_num_threads(options.threads)
@@ -59,6 +60,7 @@ def main() -> None:
         "generate": marian_search(config, device, dtype),
     }
 
+    # No step can be faster than one pass over the weights.
     read_ms = 1e3 * weight_reading_seconds(model, options.rounds)
     print(
         f"{options.preset}, {options.precision}, {device.type}: "
@@ -84,6 +86,7 @@ def main() -> None:
             rows.append(row)
             write_results(options.json, result)
 
+    # The headline figure, if asked for.
     if options.record:
         name = f"decode-{options.preset}-{device.type}-{options.precision}"
         command = command_line("bench.decode", sys.argv[1:])

@@ -47,6 +47,7 @@ def record_figure(
         "values": values,
     }
 
+    # An interruption must not damage the figures that are already there.
     text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
     with whole_file(path) as file:
         file.write(text.encode())

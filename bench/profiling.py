@@ -18,6 +18,7 @@ def kernels_of(run: Callable[[], object], device: torch.device) -> list[Kernel]:
         if cuda:
             torch.cuda.synchronize()
 
+    # The profiler counts in microseconds.
     kernels = []
     for event in record.key_averages():
         microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total

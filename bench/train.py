@@ -119,6 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def results(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure what the arguments ask for, print a table and return the results."""
+    # What is measured, and where.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     recipe = build_recipe(arguments)
     tokens = recipe.training.tokens_per_step
@@ -148,6 +149,7 @@ def build_recipe(arguments: argparse.Namespace) -> Recipe:
 
 def compare(recipe: Recipe, device: torch.device, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure all contenders, print a table and return its rows."""
+    # The same steps for all contenders; on a CPU shorter sentences, as in the demo.
     mean_length = 28.0 if device.type == "cuda" else 14.0
     tokens = recipe.training.tokens_per_step
     steps = random_steps(tokens, recipe.model.vocab_size, mean_length)
@@ -156,6 +158,7 @@ def compare(recipe: Recipe, device: torch.device, arguments: argparse.Namespace)
         for name in PEERS:
             contenders[name] = partial(build_peer_step, name, recipe, steps, device)
 
+    # The profile is a run of its own, after the measurement.
     rows = measure(contenders, arguments.rounds, device)
     result: dict[str, Any] = {}
     if arguments.profile:
@@ -288,6 +291,7 @@ def growth(recipe: Recipe, device: torch.device, rounds: int) -> list[dict[str, 
     names = ("tiny", "base", "big") if device.type == "cuda" else ("table3-C-N2", "base")
     cases += [(replace(preset(name), training=recipe.training), name, 28.0, 0.6) for name in names]
 
+    # Each case alone; a step holds at least two sentences.
     rows: list[dict[str, float | str]] = []
     for case, label, length, spread in cases:
         tokens = max(case.training.tokens_per_step, int(2 * length))

@@ -97,11 +97,13 @@ def padded(pairs: list[Pair], pad: int) -> tuple[Tokens, Tokens]:
 def packed(steps: list[list[Pair]], pad: int, device: torch.device) -> list[tuple[Tokens, Tokens]]:
     """Return each step as one packed row per side, all of the same width."""
     longest = 0
+    # The width that holds the longest step.
     for pairs in steps:
         source_length = sum(len(source) for source, _ in pairs)
         longest = max(longest, source_length, target_tokens(pairs))
     width = round_up(longest, PACKED_MULTIPLE)
 
+    # Tiles are made in advance, as the prefetch thread of a training run does.
     inputs = []
     for pairs in steps:
         source = Tokens.packed([[source for source, _ in pairs]], pad, width)
@@ -116,8 +118,10 @@ def build_our_step(recipe: Recipe, steps: list[list[Pair]], device: torch.device
     cuda = device.type == "cuda"
     pad = recipe.model.pad
     counts = [target_tokens(pairs) for pairs in steps]
+    # A CUDA graph needs one shape for all steps, which packing gives.
     inputs = packed(steps, pad, device) if cuda else [padded(pairs, pad) for pairs in steps]
 
+    # The same parts as in a training run, without the run.
     model = Transformer(recipe.model).to(device)
     accelerate(model)
     learner = Learner(model, recipe.training.eps_ls, bf16=cuda).train()
@@ -148,6 +152,7 @@ def build_peer_step(
     model = model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
 
+    # The same padded rows for both peers.
     counts = [target_tokens(pairs) for pairs in steps]
     inputs = []
     for pairs in steps:
@@ -164,6 +169,7 @@ def build_peer_step(
 
     def step(index: int) -> None:
         source, target = inputs[index % len(inputs)]
+        # The decoder reads the target shifted right by one (§3.1), with the paper's smoothed loss.
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             scores = logits(source, F.pad(target[:, :-1], (1, 0), value=config.pad))
             loss = F.cross_entropy(
