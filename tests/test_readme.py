@@ -1,4 +1,4 @@
-"""The README's commands run as they stand there, on a small corpus and a small model."""
+"""The commands and the Python of the README run, on a small corpus and with a small model."""
 
 import re
 import shlex
@@ -38,6 +38,8 @@ def blocks(language, text=README):
 def corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for split, pairs in phrases("en", "de", pairs=1_200, seed=1).items():
+        if split != "train":
+            pairs = pairs[:8]  # an untrained model is slow to stop
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
@@ -65,24 +67,22 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
     for command in commands:
         extra = ["--once"] if command[1] == "watch" else []
         assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
-    told = capsys.readouterr().out
-    assert "BLEU" in told
-    first, own = blocks("python")
+    output = capsys.readouterr().out
+    assert "BLEU" in output
+    assert output.count("16 of 16 sample translations are the same") == 4
+
+    # The first block prints that the run is finished, and two translations.
+    first, own_model = blocks("python")
     names = {}
     exec(first, names)
-    # The run is finished, and two translations.
     assert len(capsys.readouterr().out.splitlines()) == 3
-    exec(
-        own,
-        {
-            **names,
-            "AlibiTransformer": Transformer,
-            "lion": build_optimizers,
-            "log": lambda record: None,
-        },
-    )
+
+    # The second uses names that the reader defines.
+    names["AlibiTransformer"] = Transformer
+    names["lion"] = build_optimizers
+    names["log"] = lambda record: None
+    exec(own_model, names)
     assert Run("runs/alibi").step == 4
-    assert told.count("16 of 16 sample translations are the same") == 4
 
 
 def test_the_code_of_the_guide_to_changing_the_model_runs():
@@ -105,6 +105,5 @@ def test_the_readme_shows_the_commands_that_the_makefile_has():
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
 
 
-def test_every_link_of_the_readme_leads_to_a_file():
-    for link in re.findall(r"\]\(([^)]+)\)", README):
-        assert (ROOT / link).is_file(), link
+def test_the_readme_fits_on_two_screens():
+    assert len(README.splitlines()) <= 120
