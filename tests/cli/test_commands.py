@@ -230,6 +230,18 @@ def test_new_writes_a_folder_and_names_the_next_command(starter, capsys):
     ]
 
 
+def test_a_folder_that_new_writes_has_a_recipe_that_can_be_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for language in ("en", "de"):
+        text = "".join(f"sentence {number} in {language}\n" for number in range(200))
+        Path(f"train.{language}").write_text(text)
+    assert run(["new", "my folder", "--source", "train.en", "--target", "train.de"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.endswith("next: transduce train 'my folder/recipe.toml'\n")
+    assert captured.err != ""
+    assert load_recipe("my folder/recipe.toml").data.source_language == "en"
+
+
 def test_new_needs_both_files_for_validation(starter, capsys):
     for option in ("--valid-source", "--valid-target"):
         assert run(["new", "x", "--source", "a.tsv", option, "b"]) == 2
@@ -245,6 +257,9 @@ def test_the_schema_is_printed_as_json(monkeypatch, capsys):
     output = capsys.readouterr().out
     assert json.loads(output) == schema
     assert output == json.dumps(schema, indent=2) + "\n"
+    monkeypatch.undo()
+    assert run(["schema"]) == 0
+    assert "training" in json.loads(capsys.readouterr().out)["properties"]
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ def test_settings_come_after_the_recipe_wherever_they_are_written():
         ),
         (
             build,
-            ["base", "--training.seed=3"],
-            "--training.seed is not an option of transduce name; "
-            "a setting is written training.seed=value",
+            ["base", "--training.tokens_per_step=3"],
+            "--training.tokens-per-step is not an option of transduce name; "
+            "a setting is written training.tokens_per_step=value",
         ),
         (
             build,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -50,10 +51,13 @@ def new(
     folder: Annotated[Path, Help("the new folder")],
     *,
     source: Annotated[
-        Path, Help("training text in the source language, or a file with both (.tsv, .tmx, ...)")
+        Path,
+        Help("training text; or one file with both languages (.tsv, .jsonl, .tmx, .parquet)"),
     ],
     target: Annotated[Path | None, Help("its translation, line by line")] = None,
-    valid_source: Annotated[Path | None, Help("validation text in the source language")] = None,
+    valid_source: Annotated[
+        Path | None, Help("validation text (default: the last pairs of the training text)")
+    ] = None,
     valid_target: Annotated[Path | None, Help("its translation, line by line")] = None,
     source_language: Annotated[
         str | None, Help("language code (default: from the file names)", value="CODE")
@@ -91,7 +95,7 @@ def new(
         preset=preset,
         say=functools.partial(print, file=sys.stderr, flush=True),
     )
-    print(f"{recipe} is ready; next: transduce train {recipe}")
+    print(f"{recipe} is ready; next: transduce train {shlex.quote(str(recipe))}")
 
 
 def data(
@@ -139,7 +143,7 @@ def data(
         seed=seed,
         accept_changes=accept_changes,
     )
-    print(f"{name} is ready; next: transduce train {recipe}")
+    print(f"{name} is ready; next: transduce train {shlex.quote(str(recipe))}")
 
 
 def doctor(
@@ -405,7 +409,7 @@ def translate(
             f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
         )
 
-    # Load the model.
+    # Load the model. The one that was found is named to a person, but not in a log.
     if not model:
         model = (find_bundle(),)
         if sys.stderr.isatty():

@@ -35,10 +35,12 @@ def command_help(name: str, command: Command) -> str:
     arguments = read_arguments(command)
     description, examples = _split_docstring(command)
 
+    # How to write the command, and what it does.
     lines = [f"usage: {usage(name, arguments)}"]
     for paragraph in description.split("\n\n"):
         lines += ["", *_wrap(paragraph)]
 
+    # The arguments and the options.
     positionals = [argument for argument in arguments if not argument.is_option]
     if positionals:
         lines += ["", "arguments:"]
@@ -99,6 +101,7 @@ def _help_text(argument: Argument) -> str:
     text = argument.help.text
     if argument.is_option and argument.is_required:
         return f"{text} (required)"
+    # None and empty defaults are explained in the text; a flag is off by default.
     has_value = not isinstance(argument.default, bool) and isinstance(argument.default, int | str)
     if has_value and argument.default != "":
         return f"{text} (default: {argument.default})"
@@ -108,6 +111,7 @@ def _help_text(argument: Argument) -> str:
 def _entry(label: str, text: str) -> Iterator[str]:
     """Yield the lines of one argument: its label, and beside it or below it the help."""
     lines = _wrap(text, indent=" " * LABEL_WIDTH)
+    # A long label has a line of its own.
     if lines and len(label) + 4 <= LABEL_WIDTH:
         lines[0] = f"  {label}".ljust(LABEL_WIDTH) + lines[0].lstrip()
     else:

@@ -156,12 +156,12 @@ def _find_setting(option_name: str) -> str:
     """Return the setting that was written as an option (--training.seed or --seed), or ""."""
     from transduce.config import Recipe
 
-    if "." in option_name:
-        return option_name
+    name = option_name.replace("-", "_")
     for section, settings in asdict(Recipe()).items():
-        for setting in settings:
-            if setting.replace("_", "-") == option_name:
-                return f"{section}.{setting}"
+        if re.fullmatch(rf"{section}\.[\w.]+", name):
+            return name
+        if name in settings:
+            return f"{section}.{name}"
     return ""
 
 
