@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from transduce import prepare, train
 from transduce.config import (
     CorpusConfig,
     DataConfig,
@@ -15,7 +16,7 @@ from transduce.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, DataError
 from transduce.presets import BASE, BIG, PRESETS
 from transduce.recipe import (
     apply_overrides,
@@ -360,3 +361,16 @@ def test_two_sizes_of_one_vocabulary_are_refused(overrides, name, size, tokenize
     )
     with pytest.raises(ConfigError, match=f"^{message}$"):
         check_vocabulary(load_recipe("base", overrides))
+
+
+def test_two_sizes_of_one_vocabulary_are_refused_before_any_work(tmp_path):
+    text = CorpusConfig(source="none.en", target="none.de")
+    data = DataConfig(corpora=(text,), tokenizer=TokenizerConfig(vocab_size=500))
+    recipe = Recipe(data=data, model=ModelConfig(vocab_size=600))
+    message = r"model\.vocab_size is 600, but data\.tokenizer\.vocab_size is 500"
+    with pytest.raises(ConfigError, match=message):
+        prepare(recipe, tmp_path, tmp_path / "store")
+    with pytest.raises(ConfigError, match=message):
+        train(recipe, run=tmp_path / "run", device="cpu")
+    with pytest.raises(DataError, match=r"none\.en does not exist"):
+        prepare(replace(recipe, model=ModelConfig()), tmp_path, tmp_path / "store")

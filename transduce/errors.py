@@ -1,14 +1,14 @@
-"""Every error a user can cause. Each message says what was found, what was expected and what to do.
+"""All errors that a user can cause. A message says what was found, what was expected, what to do.
 
 TransduceError              one line and exit status 2 on the command line, a 4xx from the server
 ├── ConfigError             a setting that cannot work, or a name that does not exist
-├── DataError               a corpus, a file of text or a token store
-├── CheckpointError         a training state on disk
+├── DataError               a corpus, a text file or a token store
+├── CheckpointError         a training checkpoint on disk
 ├── BundleError             a trained model on disk
-├── InputError              token ids or text handed to a model
+├── InputError              token ids or text for a model
 ├── RankError               another process of the same training
-├── ExportError             a runtime that cannot carry the model
-├── HookError               a function of the user's own that was handed in, and raised
+├── ExportError             a runtime that does not support the model
+├── HookError               a function of the user that was passed in, and raised an error
 └── MissingExtra            an optional dependency that is not installed
 """
 
@@ -19,9 +19,9 @@ from types import ModuleType
 
 
 class TransduceError(Exception):
-    """A mistake that the user can put right."""
+    """A mistake that the user can correct."""
 
-    # Of several processes of a training that were under way, so others may not meet it.
+    # The rank that raised the error during distributed training. Other ranks may not have it.
     met_by_rank: int | None = None
 
 
@@ -30,11 +30,11 @@ class ConfigError(TransduceError):
 
 
 class DataError(TransduceError):
-    """A corpus, a file of text or a token store that cannot be used."""
+    """A corpus, a text file or a token store that cannot be used."""
 
 
 class CheckpointError(TransduceError):
-    """A training state on disk that cannot be used."""
+    """A training checkpoint on disk that cannot be used."""
 
 
 class BundleError(TransduceError):
@@ -42,19 +42,19 @@ class BundleError(TransduceError):
 
 
 class InputError(TransduceError):
-    """Token ids or text that the model cannot take."""
+    """Token ids or text that the model does not accept."""
 
 
 class RankError(TransduceError):
-    """Another process of the same training that is gone."""
+    """Another process of the same training that has failed or ended."""
 
 
 class ExportError(TransduceError):
-    """A runtime that cannot carry the model, or an export that differs from it."""
+    """A runtime that does not support the model, or an export that gives other results."""
 
 
 class HookError(TransduceError):
-    """A function of the user's own (a model, a loss, a callback, ...) that raised an error."""
+    """A function of the user (a model, a loss, a callback, ...) that raised an error."""
 
 
 class MissingExtra(TransduceError):
@@ -62,7 +62,7 @@ class MissingExtra(TransduceError):
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional dependency where it is used, or say which extra holds it."""
+    """Import an optional dependency; if it is missing, name the extra that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -73,8 +73,8 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether Python, NumPy, or torch (which is not imported to ask) found no more memory on the machine or the GPU."""
-    named = any(
-        kind.__name__ in ("MemoryError", "OutOfMemoryError") for kind in type(error).__mro__
-    )
-    return named or "can't allocate memory" in str(error)  # torch on a CPU has no name for it
+    """Return whether Python, NumPy or torch ran out of memory, on the machine or on a GPU."""
+    # Compare names, so that torch is not imported only to ask.
+    names = {kind.__name__ for kind in type(error).__mro__}
+    named = not names.isdisjoint(("MemoryError", "OutOfMemoryError"))
+    return named or "can't allocate memory" in str(error)  # torch on a CPU raises a RuntimeError

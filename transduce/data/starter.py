@@ -229,18 +229,16 @@ def _hold_out(
         )
     training, validation = _free_names(folder, languages)
     with ExitStack() as stack:
-        outputs = [
-            [stack.enter_context(whole_file(path)) for path in part]
-            for part in (training, validation)
-        ]
-        done = 0
+        training_files = [stack.enter_context(whole_file(path)) for path in training]
+        validation_files = [stack.enter_context(whole_file(path)) for path in validation]
+        written = 0
         for chunk in _read(files, languages):
-            for source, target in zip(chunk.sources, chunk.targets, strict=True):
-                part = outputs[done >= pairs - held_out]
-                for file, text in zip(part, (source, target), strict=True):
+            for pair in zip(chunk.sources, chunk.targets, strict=True):
+                outputs = training_files if written < pairs - held_out else validation_files
+                for file, text in zip(outputs, pair, strict=True):
                     # A cell of JSON or Parquet may contain line breaks.
                     file.write(text.replace("\n", " ").encode() + b"\n")
-                done += 1
+                written += 1
     say(
         f"the last {held_out:,} pairs are held out for validation: {_names(validation)}; "
         f"the other {pairs - held_out:,} are copied to {_names(training)}"
@@ -332,7 +330,7 @@ target_language = {target}  # the language to translate to
 # target = ["test.{languages[1]}"]
 
 [data.tokenizer]
-vocab_size = {vocab_size}  # number of word pieces: fewer for little text, 32000 for millions of pairs
+vocab_size = {vocab_size}  # number of word pieces: few for little text, 32000 for much
 # joint = false  # separate vocabularies, for languages with different scripts; needs model.sharing
 
 # [data.clean]
