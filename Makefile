@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow battery check format docs bench build mutate clean
+.PHONY: demo test test-slow battery check format docs bench build mutate mutate-arithmetic clean
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -59,6 +59,21 @@ build: | .venv/bin/python
 
 mutate: .venv/dev.stamp
 	$(BIN)/python tests/mutate.py
+
+# mutmut changes operators, numbers and arguments in transduce/search and transduce/model; its settings are in
+# pyproject.toml. It has an environment of its own, because mutmut 3.8 fails with pytest 9.2.
+.cache/mutmut/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .cache/mutmut/env
+	.cache/mutmut/env/bin/python -m pip install --quiet -c constraints.txt '.[dev]'
+	.cache/mutmut/env/bin/python -m pip install --quiet 'mutmut==3.8.0' 'pytest<9.1'
+	@touch $@
+
+mutate-arithmetic: .cache/mutmut/stamp
+	mkdir -p .cache/mutmut/work
+	rm -rf .cache/mutmut/work/transduce .cache/mutmut/work/tests
+	cp -r transduce tests pyproject.toml .cache/mutmut/work
+	cd .cache/mutmut/work && OMP_NUM_THREADS=1 ../env/bin/mutmut run --max-children 2
+	cd .cache/mutmut/work && ../env/bin/mutmut results
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
