@@ -349,7 +349,7 @@ ENCODINGS = [
         3,
         2,
         {"lone-surrogate": (1, "x.de:3")},
-        notes=[f"x.de:3 holds half a UTF-16 pair (a lone surrogate), which is not text; {DROP}"],
+        notes=[f"x.de:3 has half a UTF-16 pair (a lone surrogate), which is not text; {DROP}"],
     ),
     Case(
         "a lone surrogate in JSON",
@@ -636,7 +636,9 @@ BROKEN = [
         {"x.en.gz": cut(gzip.compress(lines(*many))), "x.de": lines(*many)},
         0,
         0,
-        errors=["x.en.gz is cut off: its archive ends early, after line 0; fetch it again"],
+        errors=[
+            "x.en.gz is cut off: the compressed data ends early, after line 0; download or copy it again"
+        ],
         arguments=["x.en.gz", "x.de"],
     ),
     Case(
@@ -644,7 +646,9 @@ BROKEN = [
         {"x.en.xz": cut(lzma.compress(lines(*many))), "x.de": lines(*many)},
         0,
         0,
-        errors=["x.en.xz is cut off: its archive ends early, after line 0; fetch it again"],
+        errors=[
+            "x.en.xz is cut off: the compressed data ends early, after line 0; download or copy it again"
+        ],
         arguments=["x.en.xz", "x.de"],
     ),
     Case(
@@ -652,7 +656,9 @@ BROKEN = [
         {"x.en.bz2": cut(bz2.compress(lines(*many))), "x.de": lines(*many)},
         0,
         0,
-        errors=["x.en.bz2 is cut off: its archive ends early, after line 0; fetch it again"],
+        errors=[
+            "x.en.bz2 is cut off: the compressed data ends early, after line 0; download or copy it again"
+        ],
         arguments=["x.en.bz2", "x.de"],
     ),
     Case(
@@ -660,7 +666,9 @@ BROKEN = [
         {"x.en.zst": cut(zst.compress(lines(*many))), "x.de": lines(*many)},
         0,
         0,
-        errors=["x.en.zst is cut off: its archive ends early, after line 0; fetch it again"],
+        errors=[
+            "x.en.zst is cut off: the compressed data ends early, after line 0; download or copy it again"
+        ],
         arguments=["x.en.zst", "x.de"],
     ),
     Case(
@@ -678,14 +686,14 @@ BROKEN = [
         {"x.en": lines(*EN)},
         0,
         0,
-        errors=["x.de does not exist; expected a file of text"],
+        errors=["x.de does not exist; expected a text file"],
     ),
     Case(
         "a glob without a match",
         {"x.en": lines(*EN)},
         0,
         0,
-        errors=["y*.de matches no file"],
+        errors=["y*.de matches no file; check data.corpora"],
         arguments=["x.en", "y*.de"],
     ),
     Case(

@@ -306,7 +306,7 @@ def test_command_line_prints_a_table_and_writes_json(tmp_path, monkeypatch, caps
     [
         (["x.en"], "x.en has no parallel file; expected source and target, or a container"),
         (["no.toml"], "no.toml does not exist; expected a recipe"),
-        (["no.en", "x.de"], "no.en does not exist; expected a file of text"),
+        (["no.en", "x.de"], "no.en does not exist; expected a text file"),
         (
             ["x.en", "short.de", "--out", "out"],
             "short.de has 1 lines but x.en has 8; they must be parallel",

@@ -182,7 +182,7 @@ def test_parquet_is_read_by_column(tmp_path, monkeypatch, nested):
         [{"id": 1, "translation": row} for row in rows] if nested else rows
     )
     parquet.write_table(table, tmp_path / "x.parquet")
-    monkeypatch.setattr("transduce.data.readers.containers._ROWS", 3)
+    monkeypatch.setattr("transduce.data.readers.parquet._ROWS", 3)
     pairs = list(read_pairs(CorpusConfig(source=("x.parquet",)), "en", "de", tmp_path))
     assert [pair[:2] for pair in pairs] == PAIRS
     assert [pair.line for pair in pairs] == [1, 2, 3, 4]
@@ -210,7 +210,7 @@ def test_a_name_with_brackets_is_not_a_glob_if_it_exists(tmp_path):
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ("no.en", "x.de", "no.en does not exist; expected a file of text"),
+        ("no.en", "x.de", "no.en does not exist; expected a text file"),
         ("no*.en", "x.de", "no*.en matches no file"),
         ("folder", "x.de", "folder cannot be read after line 0: Is a directory"),
         ("x.de", "", "x.de holds one side only; name its parallel file too"),

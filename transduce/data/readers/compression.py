@@ -1,4 +1,4 @@
-"""The bytes of a file, whatever it is compressed with. An archive that ends early is an error, never a shorter file."""
+"""Read and write compressed files. A compressed file that is truncated is an error."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from transduce.errors import DataError, MissingExtra, require
 
 BLOCK = 1 << 20
-# A decompressor's input at a time: even a file of one repeated line unpacks into bounded memory.
+# Bytes given to a decompressor at a time: even a file of one repeated line takes little memory.
 _FEED = 1 << 12
 
 
@@ -22,8 +23,8 @@ def _zstandard() -> Any:
     return require("zstandard", extra="data").ZstdDecompressor().decompressobj()
 
 
-# The standard library's file objects take a damaged second stream for trailing rubbish, and zstandard's a cut-off
-# frame for the end. The objects below say when a stream is whole.
+# The file objects of the standard library ignore a damaged second stream, and those of zstandard a
+# truncated frame. The decompressor objects below tell when a stream is complete.
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.decompressobj(wbits=31),
     ".xz": lzma.LZMADecompressor,
@@ -39,17 +40,17 @@ _MAGIC = {
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix that says what a file holds: `.tsv` of `x.tsv` and of `x.tsv.gz`."""
+    """Return the suffix that names the format: `.tsv` of `x.tsv` and of `x.tsv.gz`."""
     return (Path(path.stem) if is_compressed(path) else path).suffix.lower()
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file's name says so."""
+    """Return whether the name of a file says that it is compressed."""
     return path.suffix in _DECOMPRESSORS
 
 
 def compressed(file: BinaryIO, path: Path) -> AbstractContextManager[Any]:
-    """To write a file into, compressed if its name says so."""
+    """Return a file to write into, which compresses if the path says so."""
     if path.suffix == ".zst":
         return require("zstandard", extra="data").open(file, "wb")
     module = {".gz": gzip, ".xz": lzma, ".bz2": bz2}.get(path.suffix)
@@ -57,51 +58,72 @@ def compressed(file: BinaryIO, path: Path) -> AbstractContextManager[Any]:
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """The file's uncompressed bytes, about a MiB at a time."""
+    """Yield the uncompressed bytes of a file, about a MiB at a time."""
     lines = 0
     try:
         with path.open("rb") as file:
-            start = file.peek(16)  # a pipe cannot go back
-            by_content = next(
-                (suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), ""
-            )
-            new = _DECOMPRESSORS.get(path.suffix, _DECOMPRESSORS.get(by_content))
-            # A pipe's writer may wait for an answer.
-            read = file.read if path.is_file() else file.read1
-            for block in _gathered(_unpacked(file, new)) if new else iter(lambda: read(BLOCK), b""):
+            start = file.peek(16)  # `seek` would not work on a pipe
+            for block in _read(file, path, _decompressor(path, start)):
                 yield block
                 lines += block.count(b"\n")
     except EOFError:
         raise DataError(
-            f"{path} is cut off: its archive ends early, after line {lines:,}; fetch it again"
+            f"{path} is cut off: the compressed data ends early, after line {lines:,}; "
+            "download or copy it again"
         ) from None
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist; expected a file of text") from None
+        raise DataError(f"{path} does not exist; expected a text file") from None
     except (DataError, MissingExtra):
         raise
     except Exception as error:
-        # Each decompressor has its own: zlib.error, LZMAError, OSError, ZstdError.
+        # Each decompressor has its own type: zlib.error, LZMAError, OSError, ZstdError.
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read after line {lines:,}: {reason}") from None
 
 
-def _unpacked(file: BinaryIO, new: Callable[[], Any]) -> Iterator[bytes]:
-    """Every stream of the file: parallel compressors write many, one after the other."""
+def _decompressor(path: Path, start: bytes) -> Callable[[], Any] | None:
+    """Return what makes a decompressor for a file, by its name or by its first bytes."""
+    if path.suffix in _DECOMPRESSORS:
+        return _DECOMPRESSORS[path.suffix]
+    for magic, suffix in _MAGIC.items():
+        if start.startswith(magic):
+            return _DECOMPRESSORS[suffix]
+    return None
+
+
+def _read(
+    file: BufferedReader, path: Path, new_stream: Callable[[], Any] | None
+) -> Iterator[bytes]:
+    if new_stream:
+        yield from _in_blocks(_decompress(file, new_stream))
+        return
+    # `read` would wait for a full block, while the writer of a pipe may wait for an answer.
+    read = file.read if path.is_file() else file.read1
+    yield from iter(lambda: read(BLOCK), b"")
+
+
+def _decompress(file: BinaryIO, new_stream: Callable[[], Any]) -> Iterator[bytes]:
+    """Decompress every stream of a file: parallel compressors write several in a row."""
     data = file.read(_FEED)
     while True:
-        stream = new()
+        stream = new_stream()
         while not stream.eof:
             if not data:
                 raise EOFError
             yield stream.decompress(data)
             data = stream.unused_data if stream.eof else file.read(_FEED)
-        while not (data := data.lstrip(b"\0")):  # zeros may pad the end of a stream
+
+        # Zeros may follow a stream as padding.
+        data = data.lstrip(b"\0")
+        while not data:
             data = file.read(_FEED)
             if not data:
                 return
+            data = data.lstrip(b"\0")
 
 
-def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _in_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Join pieces into blocks."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -109,6 +131,7 @@ def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
         size += len(piece)
         if size >= BLOCK:
             yield b"".join(held)
-            held, size = [], 0
+            held = []
+            size = 0
     if size:
         yield b"".join(held)

@@ -1,4 +1,4 @@
-"""Files to sentence pairs, whatever the container, in constant memory. Files that are not parallel are an error."""
+"""Read the sentence pairs of a corpus from files of any supported format, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 from transduce.config import CorpusConfig
 from transduce.data.pairs import Chunk, Pair
 from transduce.data.readers.compression import plain_suffix
-from transduce.data.readers.containers import read_jsonl, read_parquet, read_tsv
+from transduce.data.readers.delimited import read_jsonl, read_tsv
 from transduce.data.readers.lines import Lines, Remark, read_lines
+from transduce.data.readers.parquet import read_parquet
 from transduce.data.readers.tmx import read_tmx
 from transduce.errors import DataError
 
 Reader = Callable[[Path, tuple[str, str], bool], Iterator[Chunk]]
+
+# Formats that hold both sides in one file.
 CONTAINERS: dict[str, Reader] = {
     ".tsv": read_tsv,
     ".jsonl": read_jsonl,
@@ -32,7 +35,7 @@ def read_pairs(
     *,
     strict: bool = True,
 ) -> Iterator[Pair]:
-    """Every pair of a corpus, in order."""
+    """Yield every pair of a corpus, in order."""
     for chunk in read_chunks(corpus, source_language, target_language, base, strict=strict):
         yield from chunk.pairs()
 
@@ -45,37 +48,44 @@ def read_chunks(
     *,
     strict: bool = True,
 ) -> Iterator[Chunk]:
-    """Every pair of a corpus, in order, some thousands at a time.
+    """Yield every pair of a corpus, in order, some thousands at a time.
 
     Args:
         corpus: Its paths or globs, relative to `base`.
-        source_language: Its code finds the column (or the TMX variant), and what a damaged file is likely to be.
+        source_language: The code that names a column or a TMX variant. It also helps to guess the
+            encoding of a file that is not UTF-8.
         target_language: Likewise.
-        base: The folder that relative paths start from: the recipe's.
-        strict: Bytes that are not UTF-8 are an error, instead of something for the doctor to report.
+        base: The folder that relative paths start from.
+        strict: Whether bytes that are not UTF-8 are an error. If not, they are passed on for the
+            doctor to report.
     """
     languages = (source_language, target_language)
     for files in corpus_files(corpus, base):
         if len(files) == 2:
             yield from _read_parallel(files[0], files[1], languages, strict)
         else:
-            yield from CONTAINERS[plain_suffix(files[0])](files[0], languages, strict)
+            reader = CONTAINERS[plain_suffix(files[0])]
+            yield from reader(files[0], languages, strict)
 
 
 def corpus_files(corpus: CorpusConfig, base: Path) -> list[tuple[Path, ...]]:
-    """The files of a corpus with its globs filled in: (source, target), or (container,)."""
+    """Return the files of a corpus, with globs expanded: (source, target) or (container,)."""
     if not corpus.target:
-        files = [path for pattern in corpus.source for path in _matches(pattern, base)]
+        files: list[Path] = []
+        for pattern in corpus.source:
+            files += _matches(pattern, base)
         for path in files:
             if plain_suffix(path) not in CONTAINERS:
                 known = ", ".join(CONTAINERS)
                 raise DataError(
-                    f"{path} holds one side only; name its parallel file too, or give one of {known}"
+                    f"{path} holds one side only; name its parallel file too, or use a file that "
+                    f"holds both sides ({known})"
                 )
         return [(path,) for path in files]
     pairs: list[tuple[Path, ...]] = []
     for source, target in zip(corpus.source, corpus.target, strict=True):
-        sources, targets = _matches(source, base), _matches(target, base)
+        sources = _matches(source, base)
+        targets = _matches(target, base)
         if len(sources) != len(targets):
             found = f"{source} matches {len(sources):,} files but {target} matches {len(targets):,}"
             raise DataError(f"{found}; they must be parallel")
@@ -84,47 +94,67 @@ def corpus_files(corpus: CorpusConfig, base: Path) -> list[tuple[Path, ...]]:
 
 
 def _matches(pattern: str, base: Path) -> list[Path]:
+    """Return the files that a path or glob names. A plain path need not exist: its reader checks."""
     if (base / pattern).exists() or not glob.has_magic(pattern):
-        return [base / pattern]  # whether it can be opened is for the reader to say
-    found = sorted(
-        path
-        for name in glob.glob(pattern, root_dir=base, recursive=True)
-        if (path := base / name).is_file()
-    )
-    if not found:
-        raise DataError(f"{base / pattern} matches no file")
-    return found
+        return [base / pattern]
+    paths = [base / name for name in glob.glob(pattern, root_dir=base, recursive=True)]
+    files = sorted(path for path in paths if path.is_file())
+    if not files:
+        raise DataError(f"{base / pattern} matches no file; check data.corpora")
+    return files
 
 
 def _read_parallel(
     source: Path, target: Path, languages: tuple[str, str], strict: bool
 ) -> Iterator[Chunk]:
-    readers = [
-        read_lines(path, code, strict)
-        for path, code in zip((source, target), languages, strict=True)
-    ]
-    waiting: list[list[str]] = [[], []]
-    done = 0
+    """Read two parallel files, whose blocks of lines have different sizes."""
+    source_side = _ParallelSide(source, languages[0], strict)
+    target_side = _ParallelSide(target, languages[1], strict)
+    line = 1
     while True:
-        remarks: tuple[Remark, ...] = ()
-        for side, reader in enumerate(readers):
-            if not waiting[side]:
-                lines = next(reader, Lines(0, [], ()))
-                waiting[side] = lines.texts
-                remarks += lines.remarks
-        size = min(map(len, waiting))
+        remarks = source_side.read_ahead() + target_side.read_ahead()
+        size = min(len(source_side.texts), len(target_side.texts))
         if not size:
             break
-        numbers = range(done + 1, done + size + 1)
-        yield Chunk(
-            waiting[0][:size], waiting[1][:size], numbers, str(source), str(target), remarks
+        numbers = range(line, line + size)
+        sources = source_side.take(size)
+        targets = target_side.take(size)
+        yield Chunk(sources, targets, numbers, str(source), str(target), remarks)
+        line += size
+
+    if source_side.texts or target_side.texts:
+        source_lines = source_side.count_all()
+        target_lines = target_side.count_all()
+        raise DataError(
+            f"{target} has {target_lines:,} lines but {source} has {source_lines:,}; "
+            "they must be parallel"
         )
-        waiting = [texts[size:] for texts in waiting]
-        done += size
-    if any(waiting):
-        counts = [
-            done + len(texts) + sum(len(lines.texts) for lines in reader)
-            for texts, reader in zip(waiting, readers, strict=True)
-        ]
-        found = f"{target} has {counts[1]:,} lines but {source} has {counts[0]:,}"
-        raise DataError(f"{found}; they must be parallel")
+
+
+class _ParallelSide:
+    """One of two parallel files, and the lines of it that were read but not yet paired."""
+
+    def __init__(self, path: Path, language: str, strict: bool) -> None:
+        self.texts: list[str] = []
+        self._reader = read_lines(path, language, strict)
+        self._taken = 0
+
+    def read_ahead(self) -> tuple[Remark, ...]:
+        """Read the next lines if there are none, and return what the reader remarks."""
+        if self.texts:
+            return ()
+        lines = next(self._reader, Lines(0, [], ()))
+        self.texts = lines.texts
+        return lines.remarks
+
+    def take(self, size: int) -> list[str]:
+        """Remove and return the first lines."""
+        taken = self.texts[:size]
+        self.texts = self.texts[size:]
+        self._taken += size
+        return taken
+
+    def count_all(self) -> int:
+        """Read to the end of the file and return its number of lines."""
+        rest = sum(len(lines.texts) for lines in self._reader)
+        return self._taken + len(self.texts) + rest

@@ -1,6 +1,7 @@
-"""A text file's lines: split on the byte \\n alone, a block at a time, decoded once.
+"""Read the lines of a text file, a block at a time, split at the byte \\n only.
 
-`str.splitlines` and text-mode files also split at U+2028, form feeds and more, which silently misaligns parallel files.
+`str.splitlines` also splits at U+2028, form feeds and other characters, which would silently misalign
+parallel files.
 """
 
 from __future__ import annotations
@@ -14,75 +15,88 @@ from transduce.data.readers import encodings
 from transduce.data.readers.compression import blocks
 from transduce.errors import DataError
 
-_LONGEST = 1 << 26
-_HEAD = 1 << 12
+_LONGEST_LINE = 1 << 26  # bytes
+_HEAD = 1 << 12  # bytes by which UTF-16 and UTF-32 are recognized
 
 
 class Remark(NamedTuple):
-    """Something about a file as a whole, put right or passed on by reading: the doctor tells of it."""
+    """An observation about a file that was read, for the doctor to report."""
 
     rule: str
     file: str
-    line: int  # where it was met first
-    times: int
+    line: int  # of the first occurrence
+    times: int  # occurrences in the block
     advice: str = ""
 
 
 class Lines(NamedTuple):
-    """A block of a file's lines without their ends."""
+    """Consecutive lines of a file, without their line ends."""
 
-    first: int  # the number of the first one, from 1
+    first: int  # the number of the first line, counted from 1
     texts: list[str]
     remarks: tuple[Remark, ...]
 
 
 def read_lines(path: Path, language: str = "", strict: bool = True) -> Iterator[Lines]:
-    """The lines of a UTF-8 file. A byte-order mark and the \\r of \\r\\n are taken off.
+    """Read the lines of a UTF-8 file, without a byte-order mark and the \\r of \\r\\n.
 
-    Bytes that are not UTF-8 are an error; if not strict, they become U+DC80..U+DCFF (`surrogateescape`), from which
-    the doctor reports them.
+    Args:
+        path: The file, which may be compressed.
+        language: The language code, which helps to guess the encoding of a file that is not UTF-8.
+        strict: Whether bytes that are not UTF-8 are an error. If not, they become U+DC80..U+DCFF
+            (`surrogateescape`), which the doctor reports.
     """
     first = 1
     for block in whole_lines(path):
         remarks = []
+
+        # The start of a file shows whether it is UTF-16 or UTF-32, and may be a byte-order mark.
         if first == 1:
-            if wide := encodings.wide_encoding(block[:_HEAD]):
-                raise DataError(encodings.conversion(path, 1, wide))
+            wide_encoding = encodings.wide_encoding(block[:_HEAD])
+            if wide_encoding:
+                raise DataError(encodings.conversion(path, 1, wide_encoding))
             if block.startswith(codecs.BOM_UTF8):
                 block = block.removeprefix(codecs.BOM_UTF8)
                 remarks.append(Remark("byte-order-mark", str(path), 1, 1))
-        if line_ends := block.count(b"\r\n"):
+
+        line_ends = block.count(b"\r\n")
+        if line_ends:
             line = first + block.count(b"\n", 0, block.index(b"\r\n"))
             remarks.append(Remark("crlf", str(path), line, line_ends))
             block = block.replace(b"\r\n", b"\n")
+
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
-            line = block.count(b"\n", 0, error.start)
-            bad_line = block.split(b"\n", line + 1)[line]
-            advice = encodings.diagnosis(path, first + line, bad_line, block, language)
+            lines_before = block.count(b"\n", 0, error.start)
+            bad_line = block.split(b"\n", lines_before + 1)[lines_before]
+            number = first + lines_before
+            advice = encodings.diagnosis(path, number, bad_line, block, language)
             if strict:
                 raise DataError(advice) from None
-            remarks.append(Remark("undecodable", str(path), first + line, 0, advice))
+            remarks.append(Remark("undecodable", str(path), number, 0, advice))
             text = block.decode(errors="surrogateescape")
+
         texts = text.removesuffix("\n").split("\n")
         yield Lines(first, texts, tuple(remarks))
         first += len(texts)
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """The file's bytes in blocks that end where a line ends."""
-    rest: list[bytes] = []
+    """Yield the bytes of a file in blocks that end where a line ends."""
+    unfinished: list[bytes] = []  # the start of a line whose end is in a later block
     for block in blocks(path):
-        cut = block.rfind(b"\n") + 1
-        if cut:
-            yield b"".join([*rest, block[:cut]])
-            rest = [block[cut:]]
+        end_of_last_line = block.rfind(b"\n") + 1
+        if end_of_last_line:
+            yield b"".join([*unfinished, block[:end_of_last_line]])
+            unfinished = [block[end_of_last_line:]]
         else:
-            rest.append(block)
-            if sum(map(len, rest)) > _LONGEST:
+            unfinished.append(block)
+            if sum(map(len, unfinished)) > _LONGEST_LINE:
                 raise DataError(
-                    f"{path} has a line of more than {_LONGEST >> 20} MiB; is it a file of text?"
+                    f"{path} has a line of more than {_LONGEST_LINE >> 20} MiB; "
+                    "expected a text file with one sentence a line"
                 )
-    if last := b"".join(rest):
-        yield last
+    last_line = b"".join(unfinished)
+    if last_line:
+        yield last_line

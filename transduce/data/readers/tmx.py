@@ -1,103 +1,124 @@
-"""TMX, the exchange format of translators' memories, read as a stream of XML events in constant memory."""
+"""Read TMX, the exchange format of translation memories, as XML events in constant memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from xml.parsers import expat
 
 from transduce.data.pairs import Chunk
+from transduce.data.readers.columns import is_language
 from transduce.data.readers.compression import blocks
-from transduce.data.readers.containers import speaks
 from transduce.errors import DataError
 
-_CODES = {
-    "bpt",
-    "ept",
-    "ph",
-    "it",
-    "ut",
-    "sub",
-}  # a segment's native markup: not part of what is said
+# Elements that hold the formatting codes of a segment, which are not part of its text.
+_CODES = {"bpt", "ept", "ph", "it", "ut", "sub"}
+
+
+class _Unit(NamedTuple):
+    """A translation unit: a text in several languages."""
+
+    line: int
+    texts: dict[str, str]  # by language
 
 
 def read_tmx(path: Path, languages: tuple[str, str], strict: bool) -> Iterator[Chunk]:
-    """A pair for each unit, by its languages. A unit that lacks one of them is a pair with an empty side."""
-    units = _Units()
-    met: set[str] = set()
+    """Read a pair from each unit. A unit that lacks a language is a pair with an empty side."""
+    parser = _Parser()
+    found_languages: set[str] = set()
     try:
         for block in blocks(path):
-            units.parser.Parse(block, False)
-            if units.done:
-                met.update(language for _, variants in units.done for language in variants)
-                yield _chunk(path, units.take(), languages)
-        units.parser.Parse(b"", True)
+            parser.feed(block)
+            units = parser.take()
+            if units:
+                for unit in units:
+                    found_languages.update(unit.texts)
+                yield _chunk(path, units, languages)
+        parser.finish()
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise DataError(f"{path}:{error.lineno} is not well-formed XML: {reason}") from None
+
+    # A wrong code would otherwise give a corpus with an empty side.
     for language in languages:
-        if not any(speaks(found, language) for found in met):
-            found = ", ".join(sorted(met)) or "no text"
+        if not any(is_language(code, language) for code in found_languages):
+            known = ", ".join(sorted(found_languages)) or "no text"
             raise DataError(
-                f"{path} has no {language!r}; it has {found}: expected language codes such as these"
+                f"{path} has no {language!r}; it has {known}: expected language codes such as these"
             )
 
 
-def _chunk(
-    path: Path, units: list[tuple[int, dict[str, str]]], languages: tuple[str, str]
-) -> Chunk:
-    def side(variants: dict[str, str], wanted: str) -> str:
-        return next((text for language, text in variants.items() if speaks(language, wanted)), "")
-
-    sources, targets = (
-        [side(variants, language) for _, variants in units] for language in languages
-    )
-    return Chunk(sources, targets, [line for line, _ in units], str(path), str(path))
+def _chunk(path: Path, units: list[_Unit], languages: tuple[str, str]) -> Chunk:
+    sources = [_text(unit, languages[0]) for unit in units]
+    targets = [_text(unit, languages[1]) for unit in units]
+    return Chunk(sources, targets, [unit.line for unit in units], str(path), str(path))
 
 
-class _Units:
-    """What the parser has met: finished units (line, text by language) and the one it is in."""
+def _text(unit: _Unit, language: str) -> str:
+    for code, text in unit.texts.items():
+        if is_language(code, language):
+            return text
+    return ""
+
+
+class _Parser:
+    """Collects translation units from the events of an XML parser.
+
+    The structure is <tu> <tuv xml:lang="en"> <seg>text</seg> </tuv> ... </tu>.
+    """
 
     def __init__(self) -> None:
-        self.done: list[tuple[int, dict[str, str]]] = []
-        self._unit: dict[str, str] = {}
-        self._line = 0
+        self._finished: list[_Unit] = []
+
+        # The unit, variant and segment that the parser is in.
+        self._unit = _Unit(0, {})
         self._language = ""
         self._segment: list[str] | None = None
-        self._inside_codes = 0
-        # Fetches nothing from outside, and bounds the growth of entities.
-        self.parser = expat.ParserCreate()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._characters
+        self._open_codes = 0
 
-    def take(self) -> list[tuple[int, dict[str, str]]]:
-        """The finished units, handed over."""
-        done, self.done = self.done, []
-        return done
+        # expat loads no external entities, and limits the growth of internal ones.
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+
+    def feed(self, block: bytes) -> None:
+        """Parse the next bytes of the file."""
+        self._parser.Parse(block, False)
+
+    def finish(self) -> None:
+        """Check that the document is complete."""
+        self._parser.Parse(b"", True)
+
+    def take(self) -> list[_Unit]:
+        """Return the units that were finished since the last call."""
+        units = self._finished
+        self._finished = []
+        return units
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "tu":
-            self._unit, self._line = {}, self.parser.CurrentLineNumber
+            self._unit = _Unit(self._parser.CurrentLineNumber, {})
         elif tag == "tuv":
             self._language = attributes.get("xml:lang", attributes.get("lang", ""))
         elif tag == "seg":
             self._segment = []
         elif tag in _CODES:
-            self._inside_codes += 1
+            self._open_codes += 1
 
     def _end(self, tag: str) -> None:
         if tag == "tu":
-            self.done.append((self._line, self._unit))
+            self._finished.append(self._unit)
         elif tag == "seg" and self._segment is not None:
-            # A line break is layout here.
+            # A line break in XML is only layout.
             text = "".join(self._segment).replace("\r\n", " ").replace("\n", " ")
-            self._unit.setdefault(self._language, text)
+            self._unit.texts.setdefault(self._language, text)
             self._segment = None
         elif tag in _CODES:
-            self._inside_codes -= 1
+            self._open_codes -= 1
 
     def _characters(self, text: str) -> None:
-        if self._segment is not None and not self._inside_codes:
+        if self._segment is not None and not self._open_codes:
             self._segment.append(text)
