@@ -372,5 +372,10 @@ def test_two_sizes_of_one_vocabulary_are_refused_before_any_work(tmp_path):
         prepare(recipe, tmp_path, tmp_path / "store")
     with pytest.raises(ConfigError, match=message):
         train(recipe, run=tmp_path / "run", device="cpu")
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(replace(recipe, model=ModelConfig())))  # it says 37,000 and 500
+    with pytest.raises(ConfigError, match=r"model\.vocab_size is 37,000, but"):
+        train(path, run=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(DataError, match=r"none\.en does not exist"):
         prepare(replace(recipe, model=ModelConfig()), tmp_path, tmp_path / "store")
