@@ -355,9 +355,9 @@ class Broken(Echo):
         (
             Short(),
             HookError,
-            "engine Short gave list for 1 sources; expected a list of at least one Hypothesis for each",
+            "engine Short returned list for 1 sources; expected a list of at least one Hypothesis for each",
         ),
-        (Texts(), HookError, "engine Texts gave list"),
+        (Texts(), HookError, "engine Texts returned list"),
         (Broken(), HookError, "engine Broken raised TypeError: .*unexpected keyword argument"),
         (
             object(),

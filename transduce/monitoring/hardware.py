@@ -57,6 +57,7 @@ def hardware() -> dict[str, Any]:
         "cores": _cores(),
         "memory_gib": _memory_gib(),
     }
+    # All GPUs of a machine are assumed to be of one kind.
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(0)
         description |= {
@@ -72,6 +73,7 @@ def hardware() -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
+    # Linux names the CPU; other systems only its architecture.
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -39,6 +39,7 @@ class MetricsFile:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record, completely or not at all."""
+        # If the disk is full, remove the part of the line that was written.
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         end = self._file.seek(0, 2)
         try:
@@ -127,6 +128,7 @@ def read_metrics(run: Path) -> History:
             f"{run} {problem}; expected the folder of a run, which transduce train writes"
         )
 
+    # A record replaces an earlier one with the same key.
     valid: dict[tuple[Any, ...], Record] = {}
     last: Record | None = None
     seconds = 0.0
@@ -145,6 +147,7 @@ def read_metrics(run: Path) -> History:
             f"{path} has no record yet; expected one as soon as training has started"
         )
 
+    # The newest attempt lasts until its last record.
     seconds += max(last["time"] - attempt_start, 0.0)
     records = sorted(valid.values(), key=lambda record: int(record["step"]))
     return History(records, last, seconds)

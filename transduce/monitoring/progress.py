@@ -75,6 +75,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._silent:
             return self
+        # Open the file before the display: an error in it is then printed normally.
         metrics = MetricsFile(self._run)
         board = _open_tensorboard(self._run, self._start_step) if self._tensorboard else None
         self._display = Display(self._total_steps)
@@ -82,6 +83,7 @@ class Progress:
         if board is not None:
             self._sinks.append(board)
 
+        # The first record describes the attempt.
         self._record(
             "resume" if self._start_step else "start",
             self._start_step,
@@ -136,6 +138,7 @@ class Progress:
         All are over all ranks. `step_seconds` is the time of the steps, and `data_seconds` the
         part of it spent waiting for data.
         """
+        # Derive speed, shares and the remaining time from the sums.
         steps = step - self._last_step
         self._last_step = step
         seconds = max(step_seconds, 1e-9)

@@ -55,6 +55,7 @@ def _page(name: str, history: History) -> str:
     body = "".join(
         f"<section><h2>{escape(title)}</h2>{text}</section>" for title, text in sections.items()
     )
+    # The policy forbids everything that the page does not need, scripts above all.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -98,6 +99,7 @@ def _tiles(history: History) -> str:
         tiles.append(("speed", compact(tokens / seconds), f"target tokens/s{of_peak}"))
     tiles.append(("cost", _flops(history.flops), "FLOPs"))
 
+    # Large values with small notes.
     items = [
         f"<div><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>" for name, value, note in tiles
     ]
@@ -153,6 +155,7 @@ def _sample(texts: Sequence[str]) -> str:
 
 def _events(history: History) -> str:
     """Return a table of unusual events: no saved checkpoints, no begin of something that lasts."""
+    # Records of all kinds in one list, in the order of steps.
     rows: list[tuple[str, str, str]] = []
     for record in history.records:
         if record["kind"] in ("event", "resume", "finish"):

@@ -78,6 +78,7 @@ def thin(points: Sequence[Point], buckets: int = BUCKETS) -> list[Point]:
     """Return the smallest and the largest point of each bucket, and the last: no spike is lost."""
     if len(points) <= 2 * buckets:
         return list(points)
+    # Both extremes of a bucket, in the order of steps.
     kept: list[Point] = []
     for bucket in range(buckets):
         part = points[bucket * len(points) // buckets : (bucket + 1) * len(points) // buckets]
@@ -115,6 +116,7 @@ def _scale(
     low: float, high: float, start: float, end: float, logarithmic: bool = False
 ) -> Callable[[float], float]:
     """Return a function from values to coordinates that maps low to start and high to end."""
+    # Linear in the value or in its logarithm.
     measure: Callable[[float], float] = math.log10 if logarithmic else float
     spread = measure(high) - measure(low) or 1.0
     return lambda value: round(start + (end - start) * (measure(value) - measure(low)) / spread, 1)

@@ -37,6 +37,7 @@ class Display:
         self._start = time.monotonic()
         self._next_line = self._start
         self._live: Live | None = None
+        # A bar only where the cursor can be moved.
         if self._console.file.isatty() and not self._console.is_dumb_terminal:
             self._live = Live(
                 console=self._console, get_renderable=self._frame, redirect_stdout=False

@@ -55,6 +55,7 @@ def frame(run: Path, history: History, console: Console) -> RenderableType:
     ascii_only = console.options.ascii_only
     last_step = history.step
 
+    # Status and figures, the curves of the losses, the curve of BLEU, the last events.
     parts: list[RenderableType] = [Text(line) for line in _headline(run, history, console.width)]
     parts.append(Text())
     losses = [*history.losses().items()]
@@ -80,6 +81,7 @@ def _headline(run: Path, history: History, width: int) -> list[str]:
     step = history.step
     total = history.attempt.get("total_steps", 0)
     share = f" ({step / total:.0%})" if total else ""
+    # For example "base: running, step 50 of 100 (50%), 3:07 so far, 3:07 left".
     headline = f"{run.resolve().name}: {status}, step {step:,} of {total:,}{share}"
     headline += f", {clock(history.seconds)} so far"
 
@@ -95,6 +97,7 @@ def _status(run: Path, history: History, age: float) -> str:
     """Return the status of a run; its lock shows whether a running one was killed."""
     if history.status != "running":
         return history.status
+    # None means that the lock may be on another machine: then only silence is a hint.
     locked = is_run_locked(run)
     if locked is False:
         return "killed"

@@ -52,6 +52,7 @@ class World:
 
     def agrees(self, number: int) -> bool:
         """Return whether all ranks pass the same number."""
+        # The largest and the smallest number are the same.
         return self.max(number) == -self.max(-number)
 
     def any(self, flag: bool) -> bool:
@@ -63,6 +64,7 @@ class World:
         own_results = work(items[self.rank :: self.size])
         if self.size == 1:
             return own_results
+        # Rank r has done items r, r + size, r + 2 * size, ...
         by_rank: list[Any] = [None] * self.size
         dist.all_gather_object(by_rank, own_results)
         return [by_rank[index % self.size][index // self.size] for index in range(len(items))]
@@ -73,6 +75,7 @@ class World:
         try:
             yield
         except RuntimeError as error:
+            # gloo raises plain RuntimeErrors.
             if self.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise
             raise RankError(

@@ -28,6 +28,7 @@ T = TypeVar("T")
 NamedParameters = list[tuple[str, nn.Parameter]]
 Record = dict[str, Any]
 
+# The signatures of the custom functions.
 BuildModel = Callable[[ModelConfig], nn.Module]
 BuildOptimizers = Callable[[NamedParameters, TrainingConfig], Optimizer | Sequence[Optimizer]]
 Schedule = Callable[[int], float]  # step 1, 2, 3, ... -> learning rate
@@ -69,6 +70,7 @@ class Hooks:
         else:
             model = call_hook("model", self.model, config)
 
+        # A search needs `config`, `encode` and `decode`; the loss needs the right vocabulary.
         refuse_other_protocol(model)
         for name in ("vocab_size", "source_pad"):
             found = getattr(model.config, name)
@@ -87,6 +89,7 @@ class Hooks:
         if self.optimizers is None:
             return build_optimizers(parameters, training)
 
+        # Parameters that are frozen are not passed on.
         trainable = [(name, weight) for name, weight in parameters if weight.requires_grad]
         result = call_hook("optimizers", self.optimizers, trainable, training)
         optimizers = list(result) if isinstance(result, Sequence) else [result]
@@ -107,6 +110,7 @@ class Hooks:
             return partial(learning_rate, recipe)
         schedule = self.schedule
 
+        # Checked at every step: a wrong rate would ruin the weights silently.
         def checked(step: int) -> float:
             rate = call_hook("schedule", schedule, step)
             if not isinstance(rate, int | float) or not 0 <= rate < math.inf:
@@ -136,6 +140,7 @@ def call_hook(kind: str, hook: Callable[..., T], *arguments: Any) -> T:
     except Exception as error:
         if lacks_memory(error):
             raise
+        # Only the first line: messages of torch may have many.
         reason = str(error).partition("\n")[0]
         message = f"{kind} {name_of(hook)} raised {type(error).__name__}: {reason}"
         raise HookError(message) from error

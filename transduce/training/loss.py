@@ -17,13 +17,20 @@ def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor
     gradient, so its row of the shared matrix stays the zero vector.
     logits (B, T, V), labels (B, T) -> two scalars, float32.
     """
+    # In float32, and over real classes only.
     pad = logits.size(-1) - 1
     log_probs = logits[..., :pad].float().log_softmax(dim=-1)
+
+    # The log-probability of the true class; any class will do where the label is padding.
     real = labels != pad
     classes = labels.long().masked_fill(~real, 0)
     true = log_probs.gather(-1, classes.unsqueeze(-1)).squeeze(-1)  # (B, T)
+
+    # Cross-entropy with the smoothed distribution.
     others = log_probs.sum(dim=-1) - true
     smoothed = -(1 - eps_ls) * true - eps_ls / (pad - 1) * others
+
+    # `where` and not a product, so that NaN or infinity at padding does not reach the sums.
     zero = torch.zeros((), device=logits.device)
     return torch.where(real, smoothed, zero).sum(), torch.where(real, -true, zero).sum()
 

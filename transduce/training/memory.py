@@ -25,6 +25,7 @@ def choose_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
 
     The recipe's number, or else an estimate; doubled while that many ran out of memory before.
     """
+    # A note says that an earlier attempt with this number ran out of memory.
     count = recipe.training.micro_batches or _estimate(recipe, world)
     while out_of_memory_note(run, world, count).exists():
         count *= 2
@@ -47,6 +48,7 @@ def _estimate(recipe: Recipe, world: World) -> int:
     shards = world.size if recipe.training.sharding == "fsdp" else 1
     width = 2 if on_gpu else 4  # bytes per activation: bf16 or float32
 
+    # Double the number of micro-batches until one fits.
     count = 1
     while True:
         needed = training_memory(recipe.model, tokens // (count * world.size), width, shards)

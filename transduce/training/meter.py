@@ -55,6 +55,7 @@ class Meter:
             loss, nll = (sums[finite].sum(0) / finite_tokens).tolist()
             norm = float(norms[finite].mean())
 
+        # Report means and sums, then start the next interval.
         self._progress.step(
             step,
             loss=loss,

@@ -23,11 +23,13 @@ def build_optimizers(
     if training.optimizer != "muon":
         return [_adam([weight for _, weight in named], training)]
 
+    # Muon orthogonalizes matrices; embeddings, biases and norms stay with Adam.
     matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
     rest = [weight for name, weight in named if weight.ndim != 2 or not _inside_a_layer(name)]
     muon = torch.optim.Muon(
         matrices, lr=0.0, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
     )
+    # With "match_rms_adamw" both take steps of the same size at the same learning rate.
     return [muon, _adam(rest, training)]
 
 

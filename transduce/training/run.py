@@ -69,6 +69,7 @@ class Run:
             "step": f"{history.step:,} of {total:,}",
         }
 
+        # The newest loss and the best score, as soon as there are any.
         losses = history.losses()["training"]
         if losses:
             facts["training loss"] = f"{losses[-1][1]:.3f}"

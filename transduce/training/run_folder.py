@@ -107,12 +107,14 @@ def set_vocabulary_sizes(recipe: Recipe, store: Store) -> Recipe:
 
 def check_folder(run: Path, recipe: Recipe) -> None:
     """Refuse a folder that cannot be written or belongs to another recipe, before any work."""
+    # The run may not exist yet: look at the nearest folder that does.
     nearest = next(path for path in (run, *run.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{run} cannot be written, because {nearest} is not a writable folder; choose another "
             "folder with --run"
         )
+    # A recipe beside its text may have the same name as the recipe of a run.
     files_of_a_run = [run / name for name in (RUN_LOCK, FILE_NAME, "checkpoints")]
     if (run / RECIPE).exists() and not any(path.exists() for path in files_of_a_run):
         raise ConfigError(
@@ -141,6 +143,7 @@ def claim_folder(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
     with whole_file(run / RECIPE) as file:
         file.write(to_toml(recipe).encode())
     if start_from is not None:
+        # A path may contain bytes that are not UTF-8.
         path = os.fsencode(start_from.path.absolute())
         with whole_file(run / STARTED_FROM) as file:
             file.write(f"{start_from.fingerprint} ".encode() + path)

@@ -18,11 +18,14 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     training = recipe.training
     warmup = training.warmup_steps
     peak = peak_rate(recipe)
+
+    # Warm-up.
     if step < warmup:
         return peak * step / warmup
     if training.schedule == "paper":
         return peak * math.sqrt(warmup / step)
 
+    # Decay towards zero at the last step.
     steps_left = max(training.steps - step, 0)
     if training.schedule == "cosine":
         decay_steps = max(training.steps - warmup, 1)
@@ -33,4 +36,5 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 def peak_rate(recipe: Recipe) -> float:
     """Return the learning rate at the end of the warm-up."""
     training = recipe.training
+    # Equation 3 at step = warmup_steps.
     return training.learning_rate or (recipe.model.d_model * training.warmup_steps) ** -0.5

@@ -51,6 +51,7 @@ class ModelSelector:
         if self.store.validation.pairs == 0:
             return None
 
+        # A new model: validation rounds its weights, and training must not notice.
         model = self.hooks.build_model(self.recipe.model).to(self.world.device)
         model.load_state_dict(weights)
         world = world or self.world
@@ -124,6 +125,7 @@ class ModelSelector:
         Return the reason why training stops. A signal postpones the averaging, and with it the
         end of the run.
         """
+        # Leave out damaged checkpoints; a single one is already the last model.
         if not self.world.is_main:
             return reason
         paths = [path for path in self.checkpoints_to_average() if self._verify(path)]
@@ -167,6 +169,7 @@ class ModelSelector:
         if not self.world.is_main:
             return
 
+        # The bundle carries its scores, and what it was trained with.
         scores: dict[str, float] = {}
         if result is not None:
             scores = {key: getattr(result, key) for key in ("loss", "perplexity", "bleu", "chrf")}

@@ -34,6 +34,7 @@ class Signals:
         when their work is done. Every rank of the world must call this, and the work itself must
         not wait for other ranks.
         """
+        # A rank that was interrupted must still take part in the agreement below.
         with suppress(Interrupted), self._interrupting():
             result = work()
         if world.any(bool(self.received)):
@@ -44,6 +45,7 @@ class Signals:
     def _interrupting(self) -> Iterator[None]:
         self._interrupt = True
         try:
+            # The signal may have arrived before the work began.
             if self.received:
                 raise Interrupted
             yield

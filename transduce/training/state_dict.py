@@ -35,11 +35,13 @@ PREFIX = "model."  # the name of the model inside the learner
 def collect(learner: nn.Module, optimizers: list[Optimizer]) -> Groups:
     """Return the weights by their public names, and the optimizers' state. All ranks must call."""
     weights: dict[str, Any] = get_model_state_dict(learner, options=UNSHARDED)
+    # Public names have no prefix of the learner.
     model = {name.removeprefix(PREFIX): weight for name, weight in weights.items()}
 
     optimizer_state: dict[str, Any] = get_optimizer_state_dict(
         learner, optimizers, options=UNSHARDED
     )
+    # Flatten the nested state to named tensors, which a checkpoint can contain.
     tensors: dict[str, Tensor] = {}
     for name, values in optimizer_state["state"].items():
         tensors |= _as_tensors(name, values)
@@ -130,6 +132,7 @@ def load_weights(
             "the weights were trained with"
         )
 
+    # Every rank takes its shards.
     named: dict[str, Any] = {f"{PREFIX}{name}": weight for name, weight in weights.items()}
     options = StateDictOptions(full_state_dict=True, strict=not allow_missing)
     set_model_state_dict(learner, named, options=options)

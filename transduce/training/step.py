@@ -47,6 +47,7 @@ class Learner(nn.Module):
         """(B, S), (B, T) -> (2,): sums of the training loss and the negative log-likelihood."""
         if not self.bf16:
             return self._sums(source, target)
+        # Compute with rounded copies in the place of the weights.
         names, weights = zip(*self.named_parameters(), strict=True)
         rounded = dict(zip(names, _Rounded.apply(*weights), strict=True))
         with nn.utils.stateless._reparametrize_module(self, rounded):
@@ -79,6 +80,7 @@ def teacher_forced(model: Any, source: Tokens, inputs: Tokens) -> Tensor:
     else:
         logits = model.decode(inputs, model.encode(source))[0]
 
+    # A wrong shape would otherwise surface as a confusing error inside the loss.
     expected = (*inputs.ids.shape, model.config.vocab_size)
     if logits.shape != expected:
         raise ConfigError(
@@ -173,6 +175,7 @@ def accumulate(
             (part[0] * scale).backward()
         sums = sums + part.detach()
 
+    # The norm of the whole gradient, the same number on every rank.
     gradients = [weight.grad for weight in learner.parameters() if weight.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
     if hasattr(norm, "full_tensor"):  # FSDP: each rank has the norm of its shards

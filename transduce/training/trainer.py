@@ -94,7 +94,8 @@ class Trainer:
         self.run = run
         self.world = world
         self.hooks = hooks
-        self.messages: list[tuple[str, str]] = []  # events to report: (kind, message)
+        # Events to report, (kind, message), as soon as the progress is open.
+        self.messages: list[tuple[str, str]] = []
         training = recipe.training
         self.schedule = hooks.build_schedule(recipe)
         # Estimated before the model takes memory.
@@ -162,6 +163,7 @@ class Trainer:
             "a custom loss": self.hooks.loss is not None,
             "rows of different lengths": self.layout == "padded",
         }
+        # Last the model itself: a changed part may run any Python code.
         for obstacle, applies in obstacles.items():
             if applies:
                 return obstacle
@@ -179,6 +181,7 @@ class Trainer:
             saver,
             catch_signals() as signals,
         ):
+            # Report what happened while the run was set up.
             for kind, message in self.messages:
                 progress.event(state.step, kind, message)
             if self._graph is not None:
@@ -305,6 +308,7 @@ class Trainer:
 
     def _interruption(self, selector: ModelSelector) -> StopReason | None:
         """Return a reason to stop if any rank got a signal or a callback asks for it."""
+        # All ranks must decide alike, so they agree on whether any has a reason.
         received = selector.signals.received
         requested = selector.progress.stop_requested
         if not self.world.any(bool(received) or requested):
@@ -324,6 +328,7 @@ class Trainer:
         training = self.recipe.training
         if not self._is_due(training.validate_every) or self.state.validated == self.state.step:
             return
+        # After a signal, save first: the validation is repeated when the run resumes.
         if self._interruption(selector):
             return
 
@@ -332,6 +337,7 @@ class Trainer:
         if self.store.validation.pairs:
             work = "translating" if training.validation_sentences else "computing the loss of"
             selector.progress.event(self.state.step, "validating", f"{work} the validation set")
+        # An interrupted validation leaves the state as it was.
         with suppress(Interrupted):
             selector.keep(selector.score(weights), weights)
 
@@ -498,6 +504,7 @@ class Trainer:
         device_name = "cpu"
         if self.world.device.type == "cuda":
             device_name = torch.cuda.get_device_name()
+        # The share of the peak speed is shown where the peak is known.
         peak = peak_flops(device_name)
         return Progress(
             self.run,

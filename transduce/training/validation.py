@@ -66,11 +66,13 @@ def validate(
     The model is changed: pass a copy. The ranks share the work, and each gets all results. A
     signal to any rank raises `Interrupted` on all.
     """
+    # The loss on the whole validation set.
     model.eval()
     accelerate(model, world.device)
     loss = _validation_loss(model, store, recipe, world, signals, layout)
     perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
 
+    # Translations of the first sentences.
     sources: list[str] = []
     references: list[str] = []
     hypotheses: list[str] = []
@@ -82,6 +84,7 @@ def validate(
     elif limit and store.validation.pairs:
         sources, references = _first_sentences(store.validation, limit)
         hypotheses = _translate(model, sources, store, recipe, world, signals)
+        # Every rank has all translations, and computes the same scores.
         scores = score(hypotheses, references)
         bleu = scores.bleu.value
         chrf = scores.chrf.value
@@ -122,6 +125,7 @@ def _first_sentences(section: Section, limit: int) -> tuple[list[str], list[str]
     """Return the first sentences of each validation set and their references, `limit` in all."""
     sources: list[str] = []
     references: list[str] = []
+    # The limit is divided between the sets, rounded up.
     per_corpus = -(-limit // len(section.corpora))
     for name in section.corpora:
         source_texts, target_texts = section.texts(name)
