@@ -24,7 +24,12 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 NOTEBOOK = DOCS / "tutorials" / "transformer.py"
 # Files outside docs/ that are part of the site.
-MOUNTED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "examples").glob("*.*"))]
+MOUNTED = [
+    path
+    for pattern in ("*.md", "examples/*.md", "examples/*.py", "recipes/*.md", "recipes/*.toml")
+    for path in sorted(ROOT.glob(pattern))
+    if path.name != "ruff.toml"
+]
 NOTE = "*This page is generated from the code.*"
 # Where each settings class appears in a recipe.
 SECTIONS = {
@@ -438,7 +443,7 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, path, content=write()))
     for path in MOUNTED:
         # The site has a front page of its own in place of README.md.
-        if path.suffix in (".md", ".py") and path != ROOT / "README.md":
+        if path != ROOT / "README.md":
             uri = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files

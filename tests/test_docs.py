@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 # Pages outside docs/ with links and names.
-OTHERS = [*sorted(ROOT.glob("*.md")), ROOT / "examples" / "README.md"]
+OTHERS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/README.md"))]
 # Settings that make any recipe train in a second.
 FAST = ["training.steps=4", "training.tokens_per_step=800", "training.validation_sentences=4"]
 SMALL_VOCABULARY = "[data.tokenizer]\nvocab_size = 600\n"
