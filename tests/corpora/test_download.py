@@ -162,7 +162,7 @@ def test_redirects_are_followed(server, get, code):
     ("where", "message"),
     [
         ("file:///etc/hosts", "not allowed"),
-        ("ftp://127.0.0.1/file", "is not an address that is fetched"),
+        ("ftp://127.0.0.1/file", "has an unsupported scheme"),
         ("/file", "infinite loop"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_bad_file_is_refused_deleted_and_fetched_anew(small, tmp_path, path, r
     good = small.scripts[path][0]
     small.says(path, reply)
     with pytest.raises(
-        DataError, match=r"it was deleted: run the same command to fetch it again$"
+        DataError, match=r"it was deleted: run the same command to download it again$"
     ) as error:
         get("small-en-de", tmp_path, patience=QUICK)
     assert "\n" not in str(error.value)
@@ -165,7 +165,7 @@ def test_another_number_of_pairs_than_is_known_is_refused(small, tmp_path):
     small.says(
         "/train.tgz", answer(tgz({"train/t.en": EN + b"Four.\n", "train/t.de": DE + b"Vier.\n"}))
     )
-    message = "train.tgz gave 4 pairs for train-v1, but 3 are known to be there; delete"
+    message = "train.tgz gave 4 pairs for train-v1, but it should have 3; delete"
     with pytest.raises(DataError, match=message):
         get("small-en-de", tmp_path, patience=QUICK)
     assert files(tmp_path) == ["downloads/train.tgz"]

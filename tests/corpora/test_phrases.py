@@ -27,7 +27,7 @@ def in_language(language, kind, count=2_000):
     """What a kind of value reads like in a language, over many draws."""
     random = Random(1)
     return [
-        module._word(f"{{{kind}}}", {kind: module._KINDS[kind](random)}, language)
+        module._fill(f"{{{kind}}}", {kind: module._KINDS[kind](random)}, language)
         for _ in range(count)
     ]
 
@@ -140,7 +140,7 @@ def test_grammar_follows_the_neighbouring_word(language, kind, wrong):
 
 def test_elision_and_the_hour_of_one_are_right():
     def word(template, language):
-        return module._word(template, {}, language)
+        return module._fill(template, {}, language)
 
     assert word("La fattura del 8 maggio", "it") == "La fattura dell'8 maggio"
     assert word("La mostra inizia il 11 marzo", "it") == "La mostra inizia l'11 marzo"
@@ -158,11 +158,11 @@ def test_different_numbers_are_spelt_differently(language):
     from num2words import num2words
 
     spelt = [
-        module._word("{n}", {"n": lambda lang, n=n: num2words(n, lang=lang)}, language)
+        module._fill("{n}", {"n": lambda lang, n=n: num2words(n, lang=lang)}, language)
         for n in range(1, 1_200)
     ]
     ordinals = [
-        module._word(
+        module._fill(
             "{n}", {"n": lambda lang, n=n: num2words(n, lang=lang, to="ordinal")}, language
         )
         for n in range(1, 700)

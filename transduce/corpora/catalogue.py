@@ -1,8 +1,13 @@
-"""Corpora known by name: where their files lie, how many pairs they hold, under which licence.
+"""The catalogue of known corpora: their addresses, sizes and licences.
 
-The table is data. Its addresses and members name languages by fields: {side} is the text's own language, {other} the
-one beside English, {pair} both in alphabetical order, {role} is src for English and ref for the other, and {code} and
-{other_code} are three-letter codes.
+Addresses and members have fields for the languages:
+
+    {side}        the language of this side
+    {other}       the language that is not English
+    {pair}        both languages in alphabetical order
+    {role}        src for English, ref for the other language
+    {code}        the three-letter code of {side}
+    {other_code}  the three-letter code of {other}
 """
 
 from __future__ import annotations
@@ -15,12 +20,12 @@ from typing import Literal, NamedTuple
 from transduce.errors import ConfigError
 
 Split = Literal["train", "valid", "test"]
-PHRASES = "phrases"  # made, not fetched
+PHRASES = "phrases"  # this corpus is generated, not downloaded
 CODES = {"de": "deu", "en": "eng", "es": "spa", "fr": "fra", "it": "ita"}
 
 
 class Text(NamedTuple):
-    """One side of a part: a download, and the member of it that holds the text ("": all of it is the text)."""
+    """One side of a part: a download, and its member that holds the text ("" means all of it)."""
 
     address: str
     member: str
@@ -29,19 +34,19 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Two parallel texts."""
+    """Two parallel texts of a corpus."""
 
     split: Split
     name: str
     address: str
     member: str = ""
-    pairs: int | None = None  # None: not known beforehand
-    saved_as: str = ""  # the download's name, here and in a mirror; empty: as the address ends
+    pairs: int | None = None  # None means unknown
+    saved_as: str = ""  # the file name of the download; "" means the end of the address
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A corpus of English and another language, with all that training on it needs."""
+    """A corpus of English and another language, and the settings to train on it."""
 
     name: str
     other: str
@@ -58,34 +63,35 @@ class Entry:
 
     @property
     def pairs(self) -> int | None:
-        """Training pairs, where known beforehand."""
+        """The number of training pairs, or None if it is not known."""
         counts = [part.pairs for part in self.parts if part.split == "train"]
         return None if None in counts else sum(filter(None, counts))
 
     def texts(self, part: Part) -> tuple[Text, Text]:
-        """The two sides of a part, English first."""
-        both = {
+        """Return the two sides of a part, English first."""
+        common_fields = {
             "other": self.other,
             "pair": "-".join(sorted(self.languages)),
             "other_code": CODES[self.other],
         }
 
         def text(side: str, role: str) -> Text:
-            fields = {**both, "side": side, "role": role, "code": CODES[side]}
-            address, member, name = (
-                each.format_map(fields) for each in (part.address, part.member, part.saved_as)
-            )
-            return Text(address, member, name or PurePosixPath(address).name)
+            fields = {**common_fields, "side": side, "role": role, "code": CODES[side]}
+            address = part.address.format_map(fields)
+            member = part.member.format_map(fields)
+            file_name = part.saved_as.format_map(fields)
+            return Text(address, member, file_name or PurePosixPath(address).name)
 
         return text("en", "src"), text(self.other, "ref")
 
 
 def find(name: str) -> Entry:
-    """The entry of that name."""
+    """Return the entry of a corpus."""
     for entry in ENTRIES:
         if entry.name == name:
             return entry
-    close = difflib.get_close_matches(name, [PHRASES, *(entry.name for entry in ENTRIES)], n=1)
+    names = [PHRASES, *(entry.name for entry in ENTRIES)]
+    close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise ConfigError(
         f"no corpus is called {name!r}; {hint}transduce data list shows all {len(ENTRIES) + 1}"
@@ -93,51 +99,53 @@ def find(name: str) -> Entry:
 
 
 def listing() -> str:
-    """Every corpus on a line: name, training pairs, licence and what it is."""
-    rows = [("NAME", "PAIRS", "LICENCE", "WHAT IT IS")]
-    rows += [
-        (
-            PHRASES,
-            "any",
-            "free",
-            "dates, numbers, money in two of de, en, es, fr, it; made here, not fetched",
+    """Return a table of all corpora: name, training pairs, licence and description."""
+    about_phrases = "dates, numbers, money in two of de, en, es, fr, it; made here, not fetched"
+    rows = [
+        ("NAME", "PAIRS", "LICENCE", "WHAT IT IS"),
+        (PHRASES, "any", "free", about_phrases),
+    ]
+    for entry in ENTRIES:
+        pairs = f"{entry.pairs:,}" if entry.pairs else "not known"
+        rows.append((entry.name, pairs, entry.licence, entry.about))
+
+    columns = list(zip(*rows, strict=True))
+    name_width, pairs_width, licence_width = (max(map(len, column)) for column in columns[:3])
+    lines = []
+    for name, pairs, licence, about in rows:
+        lines.append(
+            f"{name:<{name_width}}  {pairs:>{pairs_width}}  {licence:<{licence_width}}  {about}"
         )
-    ]
-    rows += [
-        (e.name, f"{e.pairs:,}" if e.pairs else "not known", e.licence, e.about) for e in ENTRIES
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        f"{name:<{widths[0]}}  {pairs:>{widths[1]}}  {licence:<{widths[2]}}  {about}"
-        for name, pairs, licence, about in rows
-    )
+    return "\n".join(lines)
 
 
 def details(name: str) -> str:
-    """One corpus: its licence, and the pairs and addresses of each part."""
+    """Return the licence of a corpus, and the pairs and addresses of each part."""
     if name == PHRASES:
         return listing().split("\n")[1]
     entry = find(name)
     lines = [f"{entry.name}: {entry.about}", f"licence: {entry.licence}"]
     for part in entry.parts:
-        lines.append(
-            f"{part.split:5}  {part.name}, {f'{part.pairs:,}' if part.pairs else 'unknown number of'} pairs"
-        )
-        lines += [
-            f"       {address}"
-            for address in dict.fromkeys(text.address for text in entry.texts(part))
-        ]
+        pairs = f"{part.pairs:,}" if part.pairs else "unknown number of"
+        lines.append(f"{part.split:5}  {part.name}, {pairs} pairs")
+        addresses = dict.fromkeys(text.address for text in entry.texts(part))
+        lines += [f"       {address}" for address in addresses]
     return "\n".join(lines)
 
 
 _STATMT = "https://www.statmt.org"
 _OPUS = "https://object.pouta.csc.fi"
 _GITHUB = "https://raw.githubusercontent.com"
-_TED = "https://huggingface.co/datasets/IWSLT/iwslt2017/resolve/main/data/2017-01-trnted/texts/en/{other}/en-{other}.zip"
+_TED = (
+    "https://huggingface.co/datasets/IWSLT/iwslt2017/resolve/main/data/2017-01-trnted/texts"
+    "/en/{other}/en-{other}.zip"
+)
 
 
 def _wmt14(europarl: int, crawl: int, news: int) -> tuple[Part, ...]:
-    wmt13, wmt14 = f"{_STATMT}/wmt13/training-parallel", f"{_STATMT}/wmt14/training-parallel"
+    """The three training sets that WMT 2014 had for each language, with their pairs."""
+    wmt13 = f"{_STATMT}/wmt13/training-parallel"
+    wmt14 = f"{_STATMT}/wmt14/training-parallel"
     member = "{other}-en.{side}"
     return (
         Part(
@@ -159,12 +167,19 @@ def _wmt14(europarl: int, crawl: int, news: int) -> tuple[Part, ...]:
 
 
 def _newstest(split: Split, year: int) -> Part:
-    """A WMT news test set; of 2014 the full one, which the paper's scores are on."""
-    archive, languages = ("test-full", "{other}en-{role}") if year == 2014 else ("test", "src")
-    member = f"{archive}/newstest{year}-{languages}.{{side}}.sgm"
-    address, saved_as = f"{_STATMT}/wmt{year % 100}/{archive}.tgz", f"wmt{year % 100}-{archive}.tgz"
+    """A WMT news test set; for 2014 the full one, on which the paper reports its scores."""
+    archive = "test"
+    infix = "src"
+    if year == 2014:
+        archive = "test-full"
+        infix = "{other}en-{role}"
     return Part(
-        split, f"newstest{year}", address, member, 3_000 if year == 2013 else 3_003, saved_as
+        split,
+        f"newstest{year}",
+        address=f"{_STATMT}/wmt{year % 100}/{archive}.tgz",
+        member=f"{archive}/newstest{year}-{infix}.{{side}}.sgm",
+        pairs=3_000 if year == 2013 else 3_003,
+        saved_as=f"wmt{year % 100}-{archive}.tgz",
     )
 
 
@@ -190,7 +205,8 @@ def _opus_100(split: Split, name: str, pairs: int) -> Part:
 
 def _tatoeba_test(pairs: int) -> Part:
     name = "tatoeba-test-v2021-08-07"
-    address = f"{_GITHUB}/Helsinki-NLP/OPUS-MT-testsets/master/testsets/eng-{{other_code}}/{name}.{{code}}"
+    testsets = f"{_GITHUB}/Helsinki-NLP/OPUS-MT-testsets/master/testsets"
+    address = f"{testsets}/eng-{{other_code}}/{name}.{{code}}"
     return Part("test", name, address, pairs=pairs, saved_as=f"{name}.eng-{{other_code}}.{{code}}")
 
 
@@ -200,8 +216,9 @@ def _multi30k(split: Split, name: str, pairs: int) -> Part:
 
 
 def _ted(split: Split, name: str, pairs: int) -> Part:
-    stem, end = ("train.tags", "") if split == "train" else (f"IWSLT17.TED.{name}", ".xml")
-    member = f"en-{{other}}/{stem}.en-{{other}}.{{side}}{end}"
+    member = f"en-{{other}}/IWSLT17.TED.{name}.en-{{other}}.{{side}}.xml"
+    if split == "train":
+        member = "en-{other}/train.tags.en-{other}.{side}"
     return Part(split, name, _TED, member, pairs, "iwslt2017-en-{other}.zip")
 
 
@@ -219,7 +236,8 @@ _GIGA = Part(
     "giga-fren.release2.fixed.{side}.gz",
     22_520_376,
 )
-_NEWS = {  # valid and test; WMT 2014 had no Spanish
+# Validation and test sets; WMT 2014 had no Spanish.
+_NEWS = {
     "de": (_newstest("valid", 2013), _newstest("test", 2014)),
     "fr": (_newstest("valid", 2013), _newstest("test", 2014)),
     "es": (_newstest("valid", 2012), _newstest("test", 2013)),
@@ -229,23 +247,28 @@ _PAPER = "what the paper trains on, with newstest2012, 2013 and 2014"
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
-        *("wmt14-en-de", "de", _RESEARCH, _PAPER),
+        "wmt14-en-de",
+        "de",
+        _RESEARCH,
+        _PAPER,
         (*_wmt14(1_920_209, 2_399_123, 201_288), *_NEWS["de"], _newstest("test", 2012)),
         vocab_size=37_000,  # §5.1
     ),
     Entry(
-        *("wmt14-en-fr", "fr", _RESEARCH, _PAPER),
+        "wmt14-en-fr",
+        "fr",
+        _RESEARCH,
+        _PAPER,
         (*_wmt14(2_007_723, 3_244_152, 183_251), _UN, _GIGA, *_NEWS["fr"], _newstest("test", 2012)),
     ),
     *(
         Entry(
             *(f"multi30k-en-{other}", other, "research (Flickr30k)", "captions of photographs"),
             (
-                *(_multi30k("train", "train", 29_000), _multi30k("valid", "val", 1_014)),
-                *(
-                    _multi30k("test", "test_2016_flickr", 1_000),
-                    _multi30k("test", "test_2017_flickr", 1_000),
-                ),
+                _multi30k("train", "train", 29_000),
+                _multi30k("valid", "val", 1_014),
+                _multi30k("test", "test_2016_flickr", 1_000),
+                _multi30k("test", "test_2017_flickr", 1_000),
                 _multi30k("test", "test_2017_mscoco", 461),
             ),
             vocab_size=8_000,
@@ -255,7 +278,10 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     *(
         Entry(
-            *(f"tatoeba-en-{other}", other, "CC BY 2.0 FR", "short everyday sentences"),
+            f"tatoeba-en-{other}",
+            other,
+            "CC BY 2.0 FR",
+            "short everyday sentences",
             (_opus("Tatoeba", "v2023-04-12"), _NEWS[other][0], _tatoeba_test(pairs)),
             vocab_size=16_000,
         )
@@ -264,23 +290,23 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         *("iwslt2017-en-de", "de", "CC BY-NC-ND 4.0", "talks (TED)"),
         (
-            *(
-                _ted("train", "ted", 206_112),
-                _ted("valid", "dev2010", 888),
-                _ted("test", "tst2010", 1_568),
-            ),
-            *(
-                _ted("test", "tst2011", 1_433),
-                _ted("test", "tst2012", 1_700),
-                _ted("test", "tst2013", 993),
-            ),
-            *(_ted("test", "tst2014", 1_305), _ted("test", "tst2015", 1_080)),
+            _ted("train", "ted", 206_112),
+            _ted("valid", "dev2010", 888),
+            _ted("test", "tst2010", 1_568),
+            _ted("test", "tst2011", 1_433),
+            _ted("test", "tst2012", 1_700),
+            _ted("test", "tst2013", 993),
+            _ted("test", "tst2014", 1_305),
+            _ted("test", "tst2015", 1_080),
         ),
         vocab_size=16_000,
     ),
     *(
         Entry(
-            *(f"opus-100-en-{other}", other, "as its parts", "drawn from all of OPUS"),
+            f"opus-100-en-{other}",
+            other,
+            "as its parts",
+            "drawn from all of OPUS",
             (
                 _opus_100("train", "train", 1_000_000),
                 _opus_100("valid", "dev", 2_000),

@@ -1,4 +1,7 @@
-"""A file from an address or a mirror folder, whole or not at all: resumed, retried, and checked against the lock."""
+"""Download a file, or find it in a mirror folder, and check it against the lock file.
+
+An interrupted download is resumed, failures are retried, and the file appears when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,21 @@ from transduce.errors import DataError
 from transduce.storage.disk import sync
 
 CHUNK = 1 << 16
+PARTIAL_CONTENT = 206
+RANGE_NOT_SATISFIABLE = 416
+TEMPORARY_ERRORS = (408, RANGE_NOT_SATISFIABLE, 425, 429)  # and all from 500 on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to put up with a server, in seconds and bytes."""
+    """How long to wait for a server, in seconds and bytes."""
 
-    tries: int = 6  # in a row that bring the file no further
-    headway: int = 1 << 20  # bytes that count as "further"
+    tries: int = 6  # in a row, without headway
+    headway: int = 1 << 20  # the bytes that count as headway
     timeout: float = 30.0  # without a byte, or with fewer than `trickle`
     trickle: int = 1 << 10
-    back_off: float = 1.0  # doubled after every try
-    longest_wait: float = 60.0  # also when a server asks for more
+    back_off: float = 1.0  # before the second try; doubled after every other one
+    longest_wait: float = 60.0  # even if a server asks for more
 
 
 def fetch(
@@ -45,7 +51,16 @@ def fetch(
     mirror: Path | None = None,
     patience: Patience | None = None,
 ) -> Path:
-    """The path of the file called `name`: the mirror's, or the folder's, downloaded where it is not there yet."""
+    """Return the path of a file, and download it if necessary.
+
+    Args:
+        address: The address to download from.
+        name: The name of the file.
+        folder: The folder for downloads.
+        lock: The sizes and checksums that files must have.
+        mirror: A folder that has the file already; nothing is downloaded then.
+        patience: How long to wait for a server.
+    """
     path = (mirror or folder) / name
     if mirror is None and not path.exists():
         _download(address, path, lock.expected_bytes(name), patience or Patience())
@@ -58,64 +73,74 @@ def fetch(
 
 
 class _TryAgain(Exception):
-    """A try that failed in a way in which the next may not."""
+    """A try failed, but the next one may succeed."""
 
     def __init__(
         self, reason: object, *, wait: float | None = None, from_the_start: bool = False
     ) -> None:
         super().__init__(" ".join(str(reason).split()) or type(reason).__name__)
-        self.wait = wait
+        self.wait = wait  # as the server asks for
         self.from_the_start = from_the_start
 
 
 def _download(address: str, path: Path, expected_bytes: int | None, patience: Patience) -> None:
+    """Download a file, in as many tries as bring it further."""
     part = path.with_name(f"{path.name}.part")
-    fruitless, furthest, wait = 0, 0, patience.back_off
+    fruitless_tries = 0
+    furthest = 0
+    wait = patience.back_off
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _go_on(address, part, expected_bytes, patience)
+            _try_once(address, part, expected_bytes, patience)
             part.replace(path)
-            _note(part).unlink(missing_ok=True)
+            _validator_file(part).unlink(missing_ok=True)
             return
         except _TryAgain as failure:
             if failure.from_the_start:
                 part.unlink(missing_ok=True)
+
+            # Tries that bring the file further may go on for ever; others are counted.
             size = part.stat().st_size if part.exists() else 0
-            fruitless = 1 if size >= furthest + patience.headway else fruitless + 1
+            made_headway = size >= furthest + patience.headway
+            fruitless_tries = 1 if made_headway else fruitless_tries + 1
             furthest = max(size, furthest)
-            if fruitless >= patience.tries:
+            if fruitless_tries >= patience.tries:
                 raise DataError(
-                    f"{address} cannot be downloaded: {failure} ({fruitless} tries); run the same command later to go "
-                    f"on, or fetch it by other means as {path.name} and pass its folder as --mirror"
+                    f"{address} cannot be downloaded: {failure} ({fruitless_tries} tries); run the "
+                    "same command later to go on, or download it by other means as "
+                    f"{path.name} and pass its folder as --mirror"
                 ) from None
             time.sleep(min(wait if failure.wait is None else failure.wait, patience.longest_wait))
-            wait = patience.back_off * 2**fruitless
+            wait = patience.back_off * 2**fruitless_tries
         except OSError as error:
             raise DataError(
                 f"{part} cannot be written: {error.strerror or error}; make room, then run again"
             ) from None
 
 
-def _go_on(address: str, part: Path, expected_bytes: int | None, patience: Patience) -> None:
-    """One try: what is missing of the file is appended to `part`, unless the server has another file by now."""
-    validator = (
-        _note(part).read_text(encoding="utf-8") if _note(part).exists() and part.exists() else ""
-    )
+def _try_once(address: str, part: Path, expected_bytes: int | None, patience: Patience) -> None:
+    """Append what is missing to `part`, or start again if the server has another file now."""
+    # Ask for the rest only if the server can tell whether it is the same file (RFC 9110 §13.1.5).
+    validator = ""
+    if _validator_file(part).exists() and part.exists():
+        validator = _validator_file(part).read_text(encoding="utf-8")
     start = part.stat().st_size if validator else 0
     headers = {"User-Agent": "transduce", "Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-", "If-Range": validator}
+
     with _open(address, headers, patience) as response:
-        if response.status != 206 or _validator(response) not in ("", validator):
+        is_rest = response.status == PARTIAL_CONTENT
+        if not is_rest or _validator(response) not in ("", validator):
             start = 0
-        total = _total(response, start)
-        if response.status == 206 and total is None:
+        total = _total_bytes(response, start)
+        if is_rest and total is None:
             raise _TryAgain("the server sent another part than was asked for", from_the_start=True)
         if expected_bytes is not None and total not in (None, expected_bytes):
             raise DataError(
-                f"{address} has {total:,} bytes now, but {LOCK} expects {expected_bytes:,}; it was changed: pass "
-                "--accept-changes to use the new edition"
+                f"{address} has {total:,} bytes now, but {LOCK} expects {expected_bytes:,}; it was "
+                "changed: pass --accept-changes to use the new edition"
             )
         _receive(response, part, start, total, patience)
 
@@ -127,25 +152,33 @@ def _receive(
     total: int | None,
     patience: Patience,
 ) -> None:
+    """Append the content of a response to `part`, which has `start` bytes already."""
     if total is not None and total - start > shutil.disk_usage(part.parent).free:
         raise DataError(
-            f"{part.parent} has no room for {total - start:,} bytes of {part.stem}; make room, then run again"
+            f"{part.parent} has no room for {total - start:,} bytes of {part.stem}; "
+            "make room, then run again"
         )
+
+    # Remove an old part before writing the new validator: with it, the old part would be resumed.
     if not start:
-        # Before the new tag: an old part under it would be taken for the new file's.
         part.unlink(missing_ok=True)
-    with whole_file(_note(part)) as note:
-        note.write(_validator(response).encode())
-    received, recent, since = start, 0, time.monotonic()
+    with whole_file(_validator_file(part)) as file:
+        file.write(_validator(response).encode())
+
+    received = start
+    recently_received = 0
+    recently = time.monotonic()
     with part.open("ab") as file, _progress(part.stem, start, total) as advance:
         for chunk in _chunks(response):
             file.write(chunk)
-            received, recent = received + len(chunk), recent + len(chunk)
+            received += len(chunk)
+            recently_received += len(chunk)
             advance(len(chunk))
-            if time.monotonic() - since > patience.timeout:
-                if recent < patience.trickle:
-                    raise _TryAgain(f"{recent} bytes in {patience.timeout:.0f} seconds")
-                recent, since = 0, time.monotonic()
+            if time.monotonic() - recently > patience.timeout:
+                if recently_received < patience.trickle:
+                    raise _TryAgain(f"{recently_received} bytes in {patience.timeout:.0f} seconds")
+                recently_received = 0
+                recently = time.monotonic()
         sync(file)
     if total is not None and received != total:
         raise _TryAgain(f"the connection ended after {received:,} of {total:,} bytes")
@@ -159,29 +192,34 @@ def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
         raise _TryAgain(error) from None
 
 
-def _note(part: Path) -> Path:
-    """Where the entity tag or date of a partial file is kept."""
+def _validator_file(part: Path) -> Path:
+    """Return the file that keeps the validator of a partial download."""
     return part.with_name(f"{part.name}.tag")
 
 
 def _validator(response: http.client.HTTPResponse) -> str:
-    """What identifies this edition of the file (RFC 9110 §13.1.5: a strong entity tag or a date); empty: nothing."""
+    """Return a strong entity tag or a date, which identifies the edition of a file; or ""."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
 
 
-def _total(response: http.client.HTTPResponse, start: int) -> int | None:
-    """The size of the whole file; None where it is not known, or where a partial answer starts elsewhere."""
-    if response.status != 206:
+def _total_bytes(response: http.client.HTTPResponse, start: int) -> int | None:
+    """Return the size of the complete file.
+
+    None means that the size is not known, or that a partial response does not begin at `start`.
+    """
+    if response.status != PARTIAL_CONTENT:
         length = response.headers.get("Content-Length", "")
         return int(length) if length.isdecimal() else None
-    first, _, total = (
-        response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-    )
-    return int(total) if first.partition("-")[0] == str(start) and total.isdecimal() else None
+    content_range = response.headers.get("Content-Range", "").removeprefix("bytes ")
+    bounds, _, total = content_range.partition("/")
+    first, _, _ = bounds.partition("-")
+    return int(total) if first == str(start) and total.isdecimal() else None
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to HTTP addresses only, and never from HTTPS to HTTP."""
+
     def redirect_request(
         self,
         req: urllib.request.Request,
@@ -200,15 +238,17 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _refuse_unless_http(address: str, after: str = "") -> None:
+    """Raise an error for an address of another scheme; `after` is the address that led there."""
     schemes = ("https",) if urlsplit(after).scheme == "https" else ("http", "https")
     if urlsplit(address).scheme not in schemes:
         origin = f" (where {after} leads)" if after else ""
         raise DataError(
-            f"{address}{origin} is not an address that is fetched; expected {' or '.join(schemes)}"
+            f"{address}{origin} has an unsupported scheme; expected {' or '.join(schemes)}"
         )
 
 
 def _open(address: str, headers: dict[str, str], patience: Patience) -> http.client.HTTPResponse:
+    """Send a request and return the response."""
     _refuse_unless_http(address)
     request = urllib.request.Request(address, headers=headers)
     try:
@@ -218,12 +258,15 @@ def _open(address: str, headers: dict[str, str], patience: Patience) -> http.cli
     except urllib.error.HTTPError as error:
         with error:
             reason = f"answered {error.code} {' '.join(str(error.reason).split())}"
-            if error.code not in (408, 416, 425, 429) and error.code < 500:
+            if error.code not in TEMPORARY_ERRORS and error.code < 500:
                 raise DataError(
-                    f"{address} {reason}; it may have moved: fetch it by other means and pass its folder as --mirror"
+                    f"{address} {reason}; it may have moved: download it by other means and pass "
+                    "its folder as --mirror"
                 ) from None
             raise _TryAgain(
-                f"it {reason}", wait=_retry_after(error), from_the_start=error.code == 416
+                f"it {reason}",
+                wait=_retry_after(error),
+                from_the_start=error.code == RANGE_NOT_SATISFIABLE,
             ) from None
     except urllib.error.URLError as error:
         raise _TryAgain(error.reason) from None
@@ -232,7 +275,7 @@ def _open(address: str, headers: dict[str, str], patience: Patience) -> http.cli
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float | None:
-    """How long the server asks to be left alone: seconds or a date (RFC 9110 §10.2.3)."""
+    """Return how many seconds the server asks to wait, which may be given as a date (§10.2.3)."""
     value = error.headers.get("Retry-After", "")
     if value.isdecimal():
         return float(value)
@@ -244,7 +287,7 @@ def _retry_after(error: urllib.error.HTTPError) -> float | None:
 
 @contextmanager
 def _progress(name: str, done: int, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar with size and speed on a terminal, a plain line elsewhere."""
+    """Show a bar with size and speed on a terminal, or print a line."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -258,10 +301,17 @@ def _progress(name: str, done: int, total: int | None) -> Iterator[Callable[[int
     console = Console(stderr=True)
     if not console.is_terminal:
         size = "" if total is None else f" of {total:,} bytes"
-        print(f"downloading {name}{size}{f' after byte {done:,}' if done else ''}", file=sys.stderr)
+        start = f" after byte {done:,}" if done else ""
+        print(f"downloading {name}{size}{start}", file=sys.stderr)
         yield lambda _: None
         return
-    columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(TextColumn("{task.description}"), *columns, console=console) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task(name, total=total, completed=done)
         yield lambda received: bar.update(task, advance=received)

@@ -1,4 +1,4 @@
-"""A known corpus as a folder of text: fetched, unpacked, counted, and named in a recipe."""
+"""Get a known corpus: download and extract it, and write a recipe that trains on it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 from transduce.corpora.archive import Damaged, unpack
-from transduce.corpora.catalogue import PHRASES, Text, find
+from transduce.corpora.catalogue import PHRASES, Entry, Part, Text, find
 from transduce.corpora.download import Patience, fetch
 from transduce.corpora.lockfile import Lock
 from transduce.corpora.phrases import write_phrases
@@ -29,9 +30,17 @@ def get(
     pairs: int = 50_000,
     seed: int = 1,
 ) -> Path:
-    """Fetch a corpus into a folder of text files; the path of the recipe that trains on it.
+    """Write a corpus as text files, and return the path of the recipe that trains on it.
 
-    `languages` are source and target; "" stands for the corpus's own. `pairs` and `seed` are for `phrases` alone.
+    Args:
+        name: The name of the corpus in the catalogue, or `phrases`.
+        folder: The folder for the text files.
+        languages: Source and target; "" means the default of the corpus.
+        mirror: A folder that has the downloads already.
+        accept_changes: Whether to use downloads that differ from the lock file.
+        patience: How long to wait for servers.
+        pairs: How many pairs `phrases` generates.
+        seed: The seed of `phrases`.
     """
     if name == PHRASES:
         return write_phrases(folder, *_direction(("en", "de"), languages), pairs, seed)
@@ -41,14 +50,15 @@ def get(
         raise ConfigError(
             f"{name} holds {' and '.join(entry.languages)}, not {' to '.join(direction)}"
         )
+
+    # The recipe is written last: where there is one, the corpus is complete.
     lock = Lock(folder, accept_changes=accept_changes)
     (folder / RECIPE).unlink(missing_ok=True)
     paths: dict[str, Path] = {}
     for part in entry.parts:
-        texts = entry.texts(part)
-        for text in texts:
+        for text in entry.texts(part):
             if text.file_name not in paths:
-                path = fetch(
+                paths[text.file_name] = fetch(
                     text.address,
                     text.file_name,
                     folder / DOWNLOADS,
@@ -56,59 +66,94 @@ def get(
                     mirror=mirror,
                     patience=patience,
                 )
-                paths[text.file_name] = path
-        targets = [folder / f"{part.name}.{language}" for language in entry.languages]
-        expected = None if accept_changes else part.pairs
-        try:
-            _write(texts, [paths[text.file_name] for text in texts], targets, expected)
-        except Damaged as error:
-            if mirror:
-                raise DataError(f"{error}; replace it in {mirror}") from None
-            for text in texts:
-                paths[text.file_name].unlink(missing_ok=True)
-            raise DataError(
-                f"{error}; it was deleted: run the same command to fetch it again"
-            ) from None
-        lock.save()  # not before: what is locked has been read to its end
-    corpora = {
-        split: [part.name for part in entry.parts if part.split == split] for split in SECTIONS
-    }
-    size = f"vocab_size = {entry.vocab_size}\n"
-    settings = f"\n[data.tokenizer]\n{size}\n[model]\n{size}"
+        _extract(entry, part, paths, folder, mirror, accept_changes)
+        lock.save()  # only files that were read to their end are locked
+
+    corpora = {}
+    for split in SECTIONS:
+        corpora[split] = [part.name for part in entry.parts if part.split == split]
+    vocabulary = f"vocab_size = {entry.vocab_size}\n"
+    settings = f"\n[data.tokenizer]\n{vocabulary}\n[model]\n{vocabulary}"
     return write_recipe(folder, direction, corpora, preset=entry.preset, settings=settings)
 
 
 def _direction(known: tuple[str, str], languages: tuple[str, str]) -> tuple[str, str]:
-    """Source and target, with what was left open filled in."""
-    (first, second), (source, target) = known, languages
-    source = source or (second if target == first else first)
-    return source, target or (first if source == second else second)
+    """Return source and target, with the defaults of the corpus where none is given."""
+    first, second = known
+    source, target = languages
+    if not source:
+        source = second if target == first else first
+    if not target:
+        target = first if source == second else second
+    return source, target
 
 
-def _write(
-    texts: Sequence[Text], paths: Sequence[Path], targets: Sequence[Path], expected: int | None
+def _extract(
+    entry: Entry,
+    part: Part,
+    paths: dict[str, Path],
+    folder: Path,
+    mirror: Path | None,
+    accept_changes: bool,
 ) -> None:
-    """Write the two sides of a part, unless they turn out not to be parallel."""
-    sources = " and ".join(dict.fromkeys(path.name for path in paths))
-    print(f"unpacking {sources} into {targets[0].name} and {targets[1].name}", file=sys.stderr)
+    """Write the two sides of a part. A damaged download is deleted, unless it is in a mirror."""
+    texts = entry.texts(part)
+    archives = [paths[text.file_name] for text in texts]
+    outputs = [folder / f"{part.name}.{language}" for language in entry.languages]
+    expected_pairs = None if accept_changes else part.pairs
+    try:
+        _write_parallel(texts, archives, outputs, expected_pairs)
+    except Damaged as error:
+        if mirror:
+            raise DataError(f"{error}; replace it in {mirror}") from None
+        for archive in archives:
+            archive.unlink(missing_ok=True)
+        raise DataError(
+            f"{error}; it was deleted: run the same command to download it again"
+        ) from None
+
+
+def _write_parallel(
+    texts: Sequence[Text],
+    archives: Sequence[Path],
+    outputs: Sequence[Path],
+    expected_pairs: int | None,
+) -> None:
+    """Write two parallel files, if they have as many lines as expected.
+
+    Args:
+        texts: The two sides, as the catalogue describes them.
+        archives: The downloads of the two sides, which may be the same file.
+        outputs: The two files to write.
+        expected_pairs: How many lines they must have, if that is known.
+    """
+    names = " and ".join(dict.fromkeys(archive.name for archive in archives))
+    print(f"unpacking {names} into {outputs[0].name} and {outputs[1].name}", file=sys.stderr)
     with ExitStack() as stack:
-        files = [stack.enter_context(whole_file(target)) for target in targets]
+        files = [stack.enter_context(whole_file(output)) for output in outputs]
+
+        # An archive that holds both sides is read only once.
         counts: dict[tuple[Path, str], int] = {}
-        for path in dict.fromkeys(paths):
-            wanted = {
-                text.member: file
-                for text, at, file in zip(texts, paths, files, strict=True)
-                if at == path
-            }
-            counts |= {(path, member): lines for member, lines in unpack(path, wanted).items()}
-        first, second = (counts[path, text.member] for path, text in zip(paths, texts, strict=True))
-        if first != second:
+        for archive in dict.fromkeys(archives):
+            wanted: dict[str, BinaryIO] = {}
+            for text, its_archive, file in zip(texts, archives, files, strict=True):
+                if its_archive == archive:
+                    wanted[text.member] = file
+            for member, lines in unpack(archive, wanted).items():
+                counts[archive, member] = lines
+
+        # An error here discards both files.
+        first_lines = counts[archives[0], texts[0].member]
+        second_lines = counts[archives[1], texts[1].member]
+        if first_lines != second_lines:
             raise Damaged(
-                f"{sources} gave {first:,} lines for {targets[0].name} but {second:,} for {targets[1].name}"
+                f"{names} gave {first_lines:,} lines for {outputs[0].name} but "
+                f"{second_lines:,} for {outputs[1].name}"
             )
-        if expected is not None and first != expected:
+        if expected_pairs is not None and first_lines != expected_pairs:
             raise DataError(
-                f"{sources} gave {first:,} pairs for {targets[0].stem}, but {expected:,} are known to be there; delete "
-                f"{paths[0]} to fetch it again, or pass --accept-changes if a new edition is wanted"
+                f"{names} gave {first_lines:,} pairs for {outputs[0].stem}, but it should have "
+                f"{expected_pairs:,}; delete {archives[0]} to download it again, or pass "
+                "--accept-changes to use the new edition"
             )
-    print(f"{targets[0].stem}: {first:,} pairs", file=sys.stderr)
+    print(f"{outputs[0].stem}: {first_lines:,} pairs", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The lock file of a corpus folder: what every download was when it was first used."""
+"""The lock file of a corpus folder, which records every download when it is first used."""
 
 from __future__ import annotations
 
@@ -14,46 +14,50 @@ LOCK = "transduce-data.lock"
 
 
 class Lock:
-    """The size and SHA-256 of every file of a folder when it was first used; a later one must be the same."""
+    """The size and SHA-256 of every file when it was first used; later it must be the same."""
 
     def __init__(self, folder: Path, *, accept_changes: bool = False) -> None:
+        """Read the lock file of a folder, if it has one.
+
+        Args:
+            folder: The folder of the corpus.
+            accept_changes: Whether files that differ from the lock file replace their entries.
+        """
         self.path = folder / LOCK
         self.accept_changes = accept_changes
         self.files: dict[str, dict[str, Any]] = {}
         try:
             if self.path.exists():
                 files = json.loads(self.path.read_text(encoding="utf-8"))["files"]
-                self.files = {
-                    name: {**file, "bytes": int(file["bytes"]), "sha256": file["sha256"]}
-                    for name, file in files.items()
-                }
+                for name, file in files.items():
+                    size = int(file["bytes"])
+                    self.files[name] = {**file, "bytes": size, "sha256": file["sha256"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise DataError(
-                f"{self.path} is not a lock file; restore it, or delete it to trust the files anew"
+                f"{self.path} is not a lock file; restore it, or delete it to trust the files as they are"
             ) from None
 
     def expected_bytes(self, name: str) -> int | None:
-        """The size that a file must have, where one was recorded."""
-        return (
-            None
-            if self.accept_changes or name not in self.files
-            else int(self.files[name]["bytes"])
-        )
+        """Return the size that a file must have, or None if any size is accepted."""
+        if self.accept_changes or name not in self.files:
+            return None
+        return int(self.files[name]["bytes"])
 
     def check(self, name: str, path: Path, address: str) -> None:
-        """Refuse a file that differs from the recorded one; take note of a new one (`save` keeps the note)."""
+        """Raise an error if a file differs from its entry, and add an entry for a new one.
+
+        `save` writes the entries.
+        """
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         found = {"address": address, "bytes": path.stat().st_size, "sha256": sha256}
         locked = self.files.get(name, found)
-        if not self.accept_changes and (locked["bytes"], locked["sha256"]) != (
-            found["bytes"],
-            found["sha256"],
-        ):
+        unchanged = locked["bytes"] == found["bytes"] and locked["sha256"] == found["sha256"]
+        if not unchanged and not self.accept_changes:
             raise DataError(
-                f"{path} has {found['bytes']:,} bytes and SHA-256 {sha256[:16]}..., but {self.path.name} expects "
-                f"{locked['bytes']:,} and {locked['sha256'][:16]}...; delete it to fetch it again, or pass "
-                "--accept-changes if a new edition is wanted"
+                f"{path} has {found['bytes']:,} bytes and SHA-256 {sha256[:16]}..., but "
+                f"{self.path.name} expects {locked['bytes']:,} and {locked['sha256'][:16]}...; "
+                "delete it to download it again, or pass --accept-changes to use the new edition"
             )
         self.files[name] = found
 

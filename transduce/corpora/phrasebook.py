@@ -1,12 +1,15 @@
-"""What the embedded corpus says: phrases and sentences in five languages, with a slot for each value.
+"""The sentences of the generated corpus in five languages, with slots for values.
 
-A slot bears the name of its kind of value; the same line is the same sentence in every language.
+A slot has the name of a kind of value. Line n is the same sentence in every language.
 """
 
 from __future__ import annotations
 
-# Kinds that also stand alone.
-BARE = "full date day time ahead ago number words ordinal percent money amount quantity measure duration places tongues"
+# Kinds of values that are also used alone, without a sentence.
+BARE = (
+    "full date day time ahead ago number words ordinal percent money amount quantity measure "
+    "duration places tongues"
+)
 
 SENTENCES = {
     "de": """Das Treffen ist am {full}, um {time} Uhr.
@@ -81,7 +84,7 @@ SENTENCES = {
         Lingue parlate: {tongues}.""",
 }
 
-# Grammar that depends on the neighbouring word, which the libraries do not see, and ordinals that num2words misspells.
+# Corrections: grammar that depends on the next word, and ordinals that num2words misspells.
 TOUCH_UPS = {
     "es": (
         (r"\by (?=[Hh]?[Ii](?![aeo]))", "e "),  # Francia e Italia

@@ -1,6 +1,7 @@
-"""The embedded corpus: dates, times, numbers, money and quantities in two languages, from CLDR and num2words.
+"""Generate a corpus: dates, times, numbers, money and quantities in two languages.
 
-Every value is drawn once and worded in both languages, so a translation is exact and a function of its source.
+Every random value is worded in both languages by Babel (CLDR) and num2words, so that translations are
+exact, and each source has one translation.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from transduce.corpora.phrasebook import BARE, SENTENCES, TOUCH_UPS
 from transduce.data.text_folder import RECIPE, whole_file, write_recipe
 from transduce.errors import ConfigError, require
 
-Say = Callable[[str], str]  # one value, worded in the language asked for
+# A random value: a function that words it in a language.
+Say = Callable[[str], str]
 Pair = tuple[str, str]
 
 LANGUAGES = tuple(SENTENCES)
@@ -36,20 +38,16 @@ GOODS = (
     "area-square-meter",
 )
 MEASURES = (
-    *(
-        "length-kilometer",
-        "length-centimeter",
-        "length-mile",
-        "area-hectare",
-        "area-square-kilometer",
-    ),
-    *(
-        "temperature-celsius",
-        "speed-kilometer-per-hour",
-        "digital-gigabyte",
-        "power-kilowatt",
-        "energy-kilowatt-hour",
-    ),
+    "length-kilometer",
+    "length-centimeter",
+    "length-mile",
+    "area-hectare",
+    "area-square-kilometer",
+    "temperature-celsius",
+    "speed-kilometer-per-hour",
+    "digital-gigabyte",
+    "power-kilowatt",
+    "energy-kilowatt-hour",
 )
 UNITS_OF_TIME = ("second", "minute", "hour", "day", "week", "month", "year")
 DURATIONS = (
@@ -60,11 +58,12 @@ DURATIONS = (
     (("minute", 59), ("second", 59)),
 )
 COUNTRIES = (
-    "DE AT CH FR BE NL LU IT ES PT GB IE DK SE NO FI IS PL CZ SK HU RO BG GR HR RS UA TR US CA MX BR AR CL CO PE "
-    "CN JP KR IN ID TH VN PH AU NZ EG MA ZA KE NG SA IL"
+    "DE AT CH FR BE NL LU IT ES PT GB IE DK SE NO FI IS PL CZ SK HU RO BG GR HR RS UA TR US CA MX "
+    "BR AR CL CO PE CN JP KR IN ID TH VN PH AU NZ EG MA ZA KE NG SA IL"
 )
 NAMED_LANGUAGES = "en de fr es it pt nl da sv fi is pl cs sk hu ro bg el hr sr uk ru tr ar he hi id th vi ja ko zh"
-# The pairs are right as they are: a number is one word here and seven there, and 3:30 PM is 15:30.
+# Some rules of cleaning are off, since the pairs are correct: a number may be one word in a language
+# and seven in another, and 3:30 PM is 15:30.
 SETTINGS = """
 [data.clean]
 off = ["length-ratio", "numbers", "wrong-language"]
@@ -94,13 +93,17 @@ average_checkpoints = 1
 [search]
 beam_size = 1
 """
-FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
+FIRST_DAY = date(1900, 1, 1)
+LAST_DAY = date(2099, 12, 31)
 
 
 def phrases(
     source_language: str, target_language: str, pairs: int = 50_000, seed: int = 1
 ) -> dict[str, list[Pair]]:
-    """So many different pairs as train, valid and test; no text of one split occurs in another, on either side."""
+    """Return different pairs, divided into train, valid and test.
+
+    No text occurs twice on a side, so that no split has a sentence of another.
+    """
     known = ", ".join(LANGUAGES)
     for language in (source_language, target_language):
         if language not in LANGUAGES:
@@ -111,18 +114,23 @@ def phrases(
         )
     if not 10 <= pairs <= MAX_PAIRS:
         raise ConfigError(f"phrases was asked for {pairs:,} pairs; expected 10 to {MAX_PAIRS:,}")
+
     unique: list[Pair] = []
-    seen: tuple[set[str], set[str]] = (set(), set())
+    seen_sources: set[str] = set()
+    seen_targets: set[str] = set()
     for source, target in _draw(Random(seed), source_language, target_language):
-        keys = _key(source), _key(target)
-        if source != target and keys[0] not in seen[0] and keys[1] not in seen[1]:
-            seen[0].add(keys[0])
-            seen[1].add(keys[1])
-            unique.append((source, target))
-            if len(unique) == pairs:
-                break
+        source_key = _key(source)
+        target_key = _key(target)
+        if source == target or source_key in seen_sources or target_key in seen_targets:
+            continue
+        seen_sources.add(source_key)
+        seen_targets.add(target_key)
+        unique.append((source, target))
+        if len(unique) == pairs:
+            break
+
+    # Hold out the first pairs: later on, kinds with few values (times, ordinals) are used up.
     held_out = min(1_000, pairs // 10)
-    # Held out from the front: further on, kinds with few values (times, ordinals) are used up.
     return {
         "train": unique[2 * held_out :],
         "valid": unique[:held_out],
@@ -133,7 +141,10 @@ def phrases(
 def write_phrases(
     folder: Path, source_language: str, target_language: str, pairs: int = 50_000, seed: int = 1
 ) -> Path:
-    """Write the splits as train.en, train.de, ... and, last, the recipe that trains on them; the recipe's path."""
+    """Write the splits as train.en, train.de, ..., and return the path of the recipe for them.
+
+    The recipe is written last: where there is one, the text is complete.
+    """
     splits = phrases(source_language, target_language, pairs, seed)
     (folder / RECIPE).unlink(missing_ok=True)
     for split, examples in splits.items():
@@ -147,36 +158,38 @@ def write_phrases(
 
 
 def _key(text: str) -> str:
-    """What texts share that differ in case, spaces or punctuation alone."""
+    """Return what texts have in common that differ only in case, spaces or punctuation."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _draw(random: Random, source_language: str, target_language: str) -> Iterator[Pair]:
-    """Pairs without end, some of them more than once. The values drawn do not depend on the languages."""
-    bare = [f"{{{kind}}}" for kind in BARE.split()]
-    templates = {
-        language: bare + [line.strip() for line in text.split("\n")]
-        for language, text in SENTENCES.items()
-    }
-    slots = [
-        [name for _, name, _, _ in Formatter().parse(template) if name]
-        for template in templates["en"]
-    ]
+    """Yield pairs without end, with repetitions. The values do not depend on the languages."""
+    templates = {language: _templates(language) for language in SENTENCES}
+    slots = [_slots(template) for template in templates["en"]]
     while True:
-        chosen = random.randrange(len(slots))
-        says = {slot: _KINDS[slot](random) for slot in slots[chosen]}
-        source, target = (
-            _word(templates[language][chosen], says, language)
-            for language in (source_language, target_language)
-        )
+        number = random.randrange(len(slots))
+        values = {slot: _KINDS[slot](random) for slot in slots[number]}
+        source = _fill(templates[source_language][number], values, source_language)
+        target = _fill(templates[target_language][number], values, target_language)
         yield source, target
 
 
-def _word(template: str, says: dict[str, Say], language: str) -> str:
-    text = template.format_map({slot: say(language) for slot, say in says.items()})
-    text = text.replace("\u202f", " ").replace("\xa0", " ")  # the space that people type
-    for pattern, right in TOUCH_UPS.get(language, ()):
-        text = re.sub(pattern, right, text)
+def _templates(language: str) -> list[str]:
+    """Return the values that are used alone, and the sentences."""
+    bare = [f"{{{kind}}}" for kind in BARE.split()]
+    return bare + [line.strip() for line in SENTENCES[language].split("\n")]
+
+
+def _slots(template: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(template) if name]
+
+
+def _fill(template: str, values: dict[str, Say], language: str) -> str:
+    """Return a sentence with its values, in correct grammar."""
+    text = template.format_map({slot: say(language) for slot, say in values.items()})
+    text = text.replace("\u202f", " ").replace("\xa0", " ")  # the space on a keyboard
+    for pattern, correction in TOUCH_UPS.get(language, ()):
+        text = re.sub(pattern, correction, text)
     return text
 
 
@@ -205,26 +218,27 @@ def _time(random: Random) -> Say:
 
 
 def _span(value: int, unit: str, language: str, add_direction: bool = False) -> str:
+    """Return a time span in one unit, such as "90 minutes"."""
     seconds = value * dict(_babel("dates").TIMEDELTA_UNITS)[unit]
-    # In this unit alone.
+    # An infinite threshold keeps Babel from choosing a larger unit.
     say = partial(_babel("dates").format_timedelta, seconds, granularity=unit, threshold=math.inf)
     return str(say(add_direction=add_direction, locale=_locale(language)))
 
 
 def _relative(random: Random, sign: int) -> Say:
-    unit, value = random.choice(UNITS_OF_TIME), sign * random.randint(1, 99)
+    unit = random.choice(UNITS_OF_TIME)
+    value = sign * random.randint(1, 99)
     return lambda language: _span(value, unit, language, add_direction=True)
 
 
 def _number(random: Random, decimals: int) -> Say:
-    number = Decimal(random.randrange(1_000, 10 ** random.randint(4, 6 + decimals))).scaleb(
-        -random.randint(0, decimals)
-    )
+    digits = Decimal(random.randrange(1_000, 10 ** random.randint(4, 6 + decimals)))
+    number = digits.scaleb(-random.randint(0, decimals))
     return lambda language: _babel("numbers").format_decimal(number, locale=_locale(language))
 
 
 def _spelt(random: Random, to: str, last: int) -> Say:
-    # Small numbers are what people write out.
+    # Small numbers are more frequent, since people write those as words.
     number = random.randint(1, random.choice((99, 999, last)))
     return lambda language: require("num2words", extra="phrases").num2words(
         number, lang=language, to=to
@@ -268,10 +282,9 @@ def _names(random: Random, of: str, codes: str) -> Say:
     chosen = random.sample(codes.split(), random.randint(1, 4))
 
     def say(language: str) -> str:
-        names = getattr(_locale(language), of)
-        return str(
-            _babel("lists").format_list([names[code] for code in chosen], locale=_locale(language))
-        )
+        known = getattr(_locale(language), of)
+        names = [known[code] for code in chosen]
+        return str(_babel("lists").format_list(names, locale=_locale(language)))
 
     return say
 
