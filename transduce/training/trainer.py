@@ -210,7 +210,6 @@ class Trainer:
                     f"{error}; step {state.step:,} is saved, and the run can be resumed"
                 ) from error
             saver.wait()
-
             self._end(reason, selector)
         return state
 
@@ -229,14 +228,14 @@ class Trainer:
     def _note_signal(self, signals: Signals) -> None:
         """Remember the signal that stopped this attempt: it decides the exit status.
 
-        Not under torchrun, which would restart processes that exit with a status, even a single
-        one.
+        Under torchrun the exit status stays 0, because torchrun restarts processes that fail.
         """
         under_torchrun = self.world.size > 1 or "TORCHELASTIC_RUN_ID" in os.environ
         if signals.received and not under_torchrun:
             self.state.stopped_by = signals.received[0]
 
     def _loop(self, selector: ModelSelector, saver: BackgroundSaver) -> StopReason:
+        """Take steps until there is a reason to stop; return it."""
         training = self.recipe.training
         state = self.state
         meter = Meter(selector.progress, self.schedule)
@@ -256,7 +255,7 @@ class Trainer:
                     meter.add(result, item.source_tokens, prefetcher.idle_seconds)
                     saver.look()  # raises if the last save failed
 
-                    # Report before validating and saving, which are no time of steps.
+                    # Report before validating and saving, which do not count as step time.
                     if self._report_is_due():
                         check_not_removed(self.run)
                         self._count_skipped(meter.report(state.step), selector.progress)
