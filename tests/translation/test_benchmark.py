@@ -24,7 +24,7 @@ def test_engines_take_turns_and_figures_come_as_a_table_or_json(bundle, monkeypa
 
     monkeypatch.setattr(benchmarks, "_names", lambda _: names)
     monkeypatch.setattr(benchmarks, "contender", recorded)
-    monkeypatch.setattr(benchmarks, "_cold", lambda *_: (1.5, 200.0))
+    monkeypatch.setattr(benchmarks, "_cold_start", lambda *_: (1.5, 200.0))
     assert run([*COMMAND, "--json", str(bundle.path)]) == 0
     one_round = [(name, 3) for name in names] + [(name, 1) for name in names] * 3
     assert calls == one_round * 2  # once to warm up
@@ -41,7 +41,7 @@ def test_engines_take_turns_and_figures_come_as_a_table_or_json(bundle, monkeypa
 def test_sentences_come_from_a_file(bundle, tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n")
     assert run([*COMMAND, "--input", str(tmp_path / "empty.txt"), str(bundle.path)]) == 2
-    assert "empty.txt holds no sentence; expected one a line" in capsys.readouterr().err
+    assert "empty.txt contains no sentence; expected one on each line" in capsys.readouterr().err
     (tmp_path / "some.txt").write_text("one\n\ntwo\nthree\n")
     assert benchmarks.read_sentences(bundle.path, tmp_path / "some.txt", 2)[1] == ["one", "two"]
 

@@ -125,24 +125,28 @@ def test_what_is_not_text_is_refused(echo):
     with pytest.raises(InputError, match="text 2 is a int; expected a string"):
         echo.translate(["a", 3])
     for texts in (None, 5, b"in 98 weeks"):
-        with pytest.raises(InputError, match=rf"texts is {type(texts).__name__}; expected strings"):
+        with pytest.raises(
+            InputError, match=rf"texts is of type {type(texts).__name__}; expected several strings"
+        ):
             echo.translate(texts)
     for lines in (None, "in 98 weeks"):
-        with pytest.raises(InputError, match=rf"texts is {type(lines).__name__}; expected strings"):
+        with pytest.raises(
+            InputError, match=rf"texts is of type {type(lines).__name__}; expected several strings"
+        ):
             next(echo.translate_lines(lines))
     with pytest.raises(InputError, match="unpaired surrogate"):
         echo.translate("a \ud800 b")
     for prefix in (3, b"in", None, ["in"]):
         with pytest.raises(
             InputError,
-            match=r"prefix is .*; expected the text that a translation has to begin with",
+            match=r"prefix is .*; expected the text with which a translation must begin",
         ):
             echo.translate("in 98 weeks", prefix=prefix)
 
 
 @pytest.mark.parametrize("place", [b"B", 5, [], [5], {"a": 1}, [b"B"], ["x", 5]])
 def test_what_is_no_place_of_a_bundle_is_refused(place):
-    with pytest.raises(BundleError, match=r"bundle is .*; expected a folder, or a list of them"):
+    with pytest.raises(BundleError, match=r"bundle is .*; expected a folder, or a list of folders"):
         Translator(place)
 
 
@@ -281,9 +285,9 @@ def test_settings_change_where_they_are_given():
     ("options", "message"),
     [
         ({"engine": "tensorflow"}, "engine is 'tensorflow'"),
-        ({"precision": "int4"}, "precision 'int4'"),
-        ({"engine": "torch", "precision": "int8"}, "the engine torch has not"),
-        ({"engine": "ctranslate2", "precision": "bf16"}, "has int8 and float32"),
+        ({"precision": "int4"}, "precision is 'int4'"),
+        ({"engine": "torch", "precision": "int8"}, "which the engine torch does not have"),
+        ({"engine": "ctranslate2", "precision": "bf16"}, "has only int8 and float32"),
         ({"engine": "torch", "device": "gpu"}, "device is 'gpu'"),
         (
             {"search": {"beam_size": 2}},

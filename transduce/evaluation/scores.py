@@ -1,4 +1,4 @@
-"""Scores of a test set: BLEU, chrF and TER as sacreBLEU computes them, and BLEU as the paper reports it (§6.1)."""
+"""BLEU, chrF and TER as sacreBLEU computes them, and BLEU as the paper reports it (§6.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMPOUND = re.compile(r"(?<=\S)-(?=\S)")
 
 @dataclass(frozen=True)
 class Score:
-    """One number and what exactly it is: two scores compare only where their signatures are equal."""
+    """A score. Two scores are comparable only if their signatures are equal."""
 
     name: str
     value: float
@@ -23,7 +23,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a test set; `bleu` is the one to compare with other papers of today."""
+    """The scores of a test set; `bleu` is the one to compare with recent papers."""
 
     bleu: Score
     chrf: Score
@@ -31,22 +31,25 @@ class Scores:
     ter: Score | None = None
 
     def __iter__(self) -> Any:
-        return iter([one for one in (self.bleu, self.chrf, self.tokenized_bleu, self.ter) if one])
+        scores = (self.bleu, self.chrf, self.tokenized_bleu, self.ter)
+        return iter([score for score in scores if score])
 
     def to_json(self) -> dict[str, Any]:
-        """By name: the value and the signature."""
+        """Return the value and signature of each score by name."""
         return {key: value for key, value in asdict(self).items() if value}
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = False) -> Scores:
-    """Compare translations with references, line by line. TER takes its time and comes when asked for."""
+    """Compare translations with references line by line. TER is slow and therefore optional."""
     if len(hypotheses) != len(references):
         raise InputError(
-            f"{len(hypotheses):,} translations but {len(references):,} references; they must be parallel, line by line"
+            f"{len(hypotheses):,} translations but {len(references):,} references; they must be "
+            "parallel, line by line"
         )
     if not hypotheses:
         raise InputError(
-            "there is nothing to score: no translations and no references; expected at least one of each"
+            "there is nothing to score: no translations and no references; expected at least one "
+            "of each"
         )
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -66,9 +69,10 @@ def _measure(name: str, metric: Any, hypotheses: Sequence[str], references: Sequ
 
 
 def _tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """BLEU of tokens in which the parts of hyphenated compounds count as words: Table 2's kind of BLEU.
+    """Return BLEU with split compounds, as in Table 2: the parts of a compound are words.
 
-    Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script, which differ in rare marks.
+    Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script; they differ
+    in rare punctuation marks.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
@@ -79,7 +83,6 @@ def _tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Sco
         return [_COMPOUND.sub(" ##AT##-##AT## ", tokenize(text)) for text in texts]
 
     metric = BLEU(tokenize="none", force=True)
-    found = _measure("tokenized BLEU", metric, words(hypotheses), words(references))
-    return Score(
-        found.name, found.value, f"{found.signature.replace('tok:none', 'tok:13a+compounds-split')}"
-    )
+    score = _measure("tokenized BLEU", metric, words(hypotheses), words(references))
+    signature = score.signature.replace("tok:none", "tok:13a+compounds-split")
+    return Score(score.name, score.value, signature)

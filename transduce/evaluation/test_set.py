@@ -1,4 +1,4 @@
-"""A test set: two parallel files, translated and scored."""
+"""Scoring of a test set: two parallel files, source and reference."""
 
 from __future__ import annotations
 
@@ -13,37 +13,42 @@ from transduce.errors import DataError
 from transduce.evaluation.scores import Scores, score
 from transduce.translation.translator import Translator
 
-AT_ONCE = 256  # lines between two steps of the bar
+AT_ONCE = 256  # lines between two updates of the progress bar
 
 
 def score_files(
     translator: Translator, source: Path, reference: Path, *, ter: bool = False
 ) -> Scores:
-    """Translate the lines of `source` and compare them with those of `reference`."""
+    """Translate the lines of `source` and compare them with the lines of `reference`."""
     data = translator.recipe.data
-    sources, references = (
-        list(chain.from_iterable(lines.texts for lines in read_lines(path, language)))
-        for path, language in ((source, data.source_language), (reference, data.target_language))
-    )
+    sources = _read_texts(source, data.source_language)
+    references = _read_texts(reference, data.target_language)
     if len(sources) != len(references):
         raise DataError(
-            f"{source} has {len(sources):,} lines but {reference} has {len(references):,}; they must be parallel"
+            f"{source} has {len(sources):,} lines but {reference} has {len(references):,}; they "
+            "must be parallel"
         )
-    found = []
+    translations = []
     with progress("translating", len(sources)) as advance:
         for start in range(0, len(sources), AT_ONCE):
-            found += translator.translate(sources[start : start + AT_ONCE])
-            advance(len(found) - start)
-    if short := sum(bool(translation.notices) for translation in found):
-        said = (
-            f"{short:,} of {len(sources):,} lines were split or cut; transduce translate says which"
+            translations += translator.translate(sources[start : start + AT_ONCE])
+            advance(len(translations) - start)
+    with_notices = sum(bool(translation.notices) for translation in translations)
+    if with_notices:
+        print(
+            f"transduce: {with_notices:,} of {len(sources):,} lines were split or cut; transduce "
+            "translate says which",
+            file=sys.stderr,
         )
-        print(f"transduce: {said}", file=sys.stderr)
-    return score([translation.text for translation in found], references, ter=ter)
+    return score([translation.text for translation in translations], references, ter=ter)
+
+
+def _read_texts(path: Path, language: str) -> list[str]:
+    return list(chain.from_iterable(lines.texts for lines in read_lines(path, language)))
 
 
 def print_scores(scores: Scores, *, as_json: bool) -> None:
-    """A table with signatures, or JSON."""
+    """Print a table with signatures, or JSON."""
     if as_json:
         print(json.dumps(scores.to_json()))
         return
@@ -51,7 +56,7 @@ def print_scores(scores: Scores, *, as_json: bool) -> None:
     from rich.table import Table
 
     table = Table("score", "value", "signature", box=None, pad_edge=False)
-    for one in scores:
-        table.add_row(one.name, f"{one.value:.2f}", one.signature)
+    for entry in scores:
+        table.add_row(entry.name, f"{entry.value:.2f}", entry.signature)
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200)
     console.print(table, highlight=False, markup=False)

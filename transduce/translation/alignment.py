@@ -1,4 +1,4 @@
-"""Which words a translation's words come from: attention to the source (§3.2.3), read off a decoder layer."""
+"""Word alignment of a translation with its source, from the decoder's cross-attention (§3.2.3)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from transduce.translation.tag_tree import words
 
 Links = tuple[tuple[int, int], ...]  # (word of the source, word of the translation)
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACE_MARK = "\u2581"
 
 
 @torch.inference_mode()
 def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """For each target id the place of the source token it attends to most; both end with the end of sentence.
+    """Return for each target id the position of the source token to which it attends most.
 
-    The last layer but one is read, whose heads look at what is being translated; the last looks ahead.
+    Both sequences end with the end of the sentence. The weights are those of the second-to-last
+    layer, whose heads look at what is being translated; those of the last layer look ahead.
     """
     seen: list[Tensor] = []
 
@@ -39,7 +41,7 @@ def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]
         model(torch.tensor([source], device=device), shifted)
     finally:
         handle.remove()
-    # The end of the source is where idle heads look.
+    # Heads that have nothing to do look at the end of the source: leave it out.
     weights = seen[0][:, :-1] if len(source) > 1 else seen[0]
     best: list[int] = weights.argmax(-1).tolist()
     return best
@@ -52,53 +54,73 @@ def word_links(
     translation: str,
     ids: Sequence[int],
 ) -> Links:
-    """Links between the words of a source and of its translation, whose ids these are.
+    """Return the links between the words of a source and of its translation with these ids.
 
-    What is the same on both sides, and once on each, is its own translation: a number, a mark, a name. Words in small
-    letters may be false friends.
+    A word that occurs once on both sides, such as a number, a punctuation mark or a name, is its
+    own translation. Words in lower case are excepted, since they may be false friends.
     """
-    source_ids = tokenizers[0].encode(source)
-    links = token_links(model, source_ids, [*ids, EOS])
-    from_words = _words_of_tokens(
-        tokenizers[0], source_ids, tokenizers[0].normalize(source), source
-    )
-    to_words = _words_of_tokens(tokenizers[1], ids, translation, translation)
-    found = set()
-    for targets, place in zip(to_words, links, strict=False):
-        sources = from_words[place] if place < len(from_words) else range(0)
-        # A token may hold letters of several words, such as a number and the mark after it.
-        same = len(sources) == len(targets)
-        found |= {
-            *(zip(sources, targets, strict=True) if same else itertools.product(sources, targets))
-        }
-    here, there = _once(source), _once(translation)
-    for pair in [(here[word], there[word]) for word in here.keys() & there.keys()]:
-        found = {link for link in found if link[0] != pair[0] and link[1] != pair[1]} | {pair}
-    return tuple(sorted(found))
+    reader, writer = tokenizers
+    source_ids = reader.encode(source)
+    positions = token_links(model, source_ids, [*ids, EOS])
+    source_words = _words_of_tokens(reader, source_ids, reader.normalize(source), source)
+    target_words = _words_of_tokens(writer, ids, translation, translation)
+
+    # A token may contain letters of several words, such as a number and the comma after it.
+    links: set[tuple[int, int]] = set()
+    for targets, position in zip(target_words, positions, strict=False):
+        sources = source_words[position] if position < len(source_words) else range(0)
+        if len(sources) == len(targets):
+            links.update(zip(sources, targets, strict=True))
+        else:
+            links.update(itertools.product(sources, targets))
+
+    # Words that are the same on both sides are linked to each other alone.
+    in_source = _unique_words(source)
+    in_target = _unique_words(translation)
+    for word in in_source.keys() & in_target.keys():
+        pair = (in_source[word], in_target[word])
+        links = {link for link in links if link[0] != pair[0] and link[1] != pair[1]}
+        links.add(pair)
+    return tuple(sorted(links))
 
 
-def _once(text: str) -> dict[str, int]:
-    """The place of each word that stands once in a text, but for those in small letters."""
+def _unique_words(text: str) -> dict[str, int]:
+    """Return the position of each word that occurs once, except for those in lower case."""
     found = [text[start:end] for start, end in words(text)]
     times = Counter(found)
     return {
-        word: place for place, word in enumerate(found) if times[word] == 1 and not word.islower()
+        word: position
+        for position, word in enumerate(found)
+        if times[word] == 1 and not word.islower()
     }
 
 
 def _words_of_tokens(
     tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str
 ) -> list[range]:
-    """The words of `text` that each token has letters of: none for a space, or if the text is shown otherwise."""
-    found, spans = list[range](), words(text)
+    """Return for each token the words of `text` of which it contains letters.
+
+    A token of nothing but a space has none. `shown` is the text before normalization; if it has
+    another number of words, no token has any.
+    """
+    spans = words(text)
     if len(spans) != len(words(shown)):
         return [range(0)] * len(ids)
-    starts, ends = ([len(text[: span[side]].encode()) for span in spans] for side in (0, 1))
+    starts = [len(text[:start].encode()) for start, _ in spans]  # in bytes
+    ends = [len(text[:end].encode()) for _, end in spans]
+
+    # SentencePiece puts a space mark before the text, which is not a character of it.
     pieces = tokenizer.pieces(ids)
-    # A mark begins the text that stands for no space.
-    end = -1 if pieces and pieces[0].startswith("\u2581") else 0
+    offset = -1 if pieces and pieces[0].startswith(_SPACE_MARK) else 0
+    found = []
     for token, piece in zip(ids, pieces, strict=True):
-        start, byte = end, _BYTE.fullmatch(piece)
-        end += 0 if token == EOS else 1 if byte else len(piece.replace("\u2581", " ").encode())
-        found.append(range(bisect_right(ends, start), bisect_left(starts, end)))
+        start = offset
+        if token == EOS:
+            size = 0
+        elif _BYTE.fullmatch(piece):
+            size = 1
+        else:
+            size = len(piece.replace(_SPACE_MARK, " ").encode())
+        offset = start + size
+        found.append(range(bisect_right(ends, start), bisect_left(starts, offset)))
     return found

@@ -1,7 +1,8 @@
-"""How fast a bundle translates in every engine that is there, beside the peers, in one run: contenders take turns.
+"""Translation speed of a bundle in every available engine and in other libraries.
 
-Ours take text and give text; the peers are given token ids, which is less to do. CTranslate2 is also called directly;
-Hugging Face's model has the bundle's shape and writes as many tokens as ours did, so its weights do not matter.
+All contenders take turns within one run. Ours translate from text to text; the others get token
+ids, which is less work. CTranslate2 is also called directly. The model of Hugging Face has the bundle's
+shape and generates as many tokens as ours did, so its weights do not matter.
 """
 
 from __future__ import annotations
@@ -24,62 +25,76 @@ from transduce.engines.ctranslate2 import BATCH_TOKENS, converted
 from transduce.errors import InputError, require
 from transduce.recipe import adjusted
 from transduce.storage.bundle import Bundle, find_bundle, load_bundle
+from transduce.translation.result import Translation
 from transduce.translation.translator import Translator
 
-Translate = Callable[[Sequence[int]], object]  # of the sentences with these numbers
-TORCH, MARIAN = "transduce torch float32", "transformers generate float32"
+Translate = Callable[[Sequence[int]], object]  # translates the sentences with these numbers
+# Names of contenders: library, engine, precision.
+TORCH = "transduce torch float32"
+MARIAN = "transformers generate float32"
+MARIAN_BATCH = 64  # sentences
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of one contender; seconds are the median over rounds."""
+    """The measurements of one contender; throughput is the median over rounds."""
 
     name: str
-    tokens_per_second: float  # written, all sentences at once
+    tokens_per_second: float  # of the target, all sentences at once
     sentences_per_second: float
-    # Of a sentence alone: the median, 95 % and 99 % take no longer.
+    # The latency of single sentences: percentiles 50, 95 and 99.
     milliseconds: tuple[float, float, float]
     cold_seconds: float  # from the start of a process to its first translation
-    memory_mib: float  # of that process, at most
+    memory_mib: float  # the peak of that process
 
 
 def benchmark(
     bundle: Bundle, sentences: Sequence[str], beam: int, rounds: int
 ) -> Iterator[Figures]:
-    """The figures of each contender."""
+    """Yield the measurements of each contender."""
     if rounds < 1:
         raise InputError(f"rounds is {rounds}; it must be at least 1")
-    ours = Translator(
-        bundle, engine="torch", device="cpu", search=partial(adjusted, beam_size=beam)
-    )
-    lengths = [
-        sum(len(part.tokens) for part in one.sentences)
-        for one in ours.translate([*sentences], confidences=True)
-    ]
+    search = partial(adjusted, beam_size=beam)
+    ours = Translator(bundle, engine="torch", device="cpu", search=search)
+    translations = ours.translate([*sentences], confidences=True)
+    lengths = [_count_tokens(translation) for translation in translations]
     contenders = {
         name: contender(name, bundle, sentences, lengths, beam) for name in _names(bundle)
     }
-    together: dict[str, list[float]] = {name: [] for name in contenders}
-    alone: dict[str, list[float]] = {name: [] for name in contenders}
+
+    # All contenders take turns in every round; the first round warms up.
+    throughput_times: dict[str, list[float]] = {name: [] for name in contenders}
+    latency_times: dict[str, list[float]] = {name: [] for name in contenders}
     everything = range(len(sentences))
     for number in range(rounds + 1):
         for name, translate in contenders.items():
-            together[name].append(_seconds(translate, everything))
+            throughput_times[name].append(_seconds(translate, everything))
         for sentence in everything:
             for name, translate in contenders.items():
-                alone[name].append(_seconds(translate, [sentence]))
-        if number == 0:  # to warm up
-            for times in (*together.values(), *alone.values()):
+                latency_times[name].append(_seconds(translate, [sentence]))
+        if number == 0:
+            for times in (*throughput_times.values(), *latency_times.values()):
                 times.clear()
+
     for name in contenders:
-        median = _share(together[name], 0.5)
-        latencies = [_share(alone[name], share) * 1e3 for share in (0.5, 0.95, 0.99)]
-        cold = _cold(name, bundle, sentences[0], lengths[0], beam)
-        yield Figures(name, sum(lengths) / median, len(sentences) / median, tuple(latencies), *cold)  # type: ignore[arg-type]
+        median = _quantile(throughput_times[name], 0.5)
+        cold_seconds, memory_mib = _cold_start(name, bundle, sentences[0], lengths[0], beam)
+        yield Figures(
+            name=name,
+            tokens_per_second=sum(lengths) / median,
+            sentences_per_second=len(sentences) / median,
+            milliseconds=(
+                _quantile(latency_times[name], 0.5) * 1e3,
+                _quantile(latency_times[name], 0.95) * 1e3,
+                _quantile(latency_times[name], 0.99) * 1e3,
+            ),
+            cold_seconds=cold_seconds,
+            memory_mib=memory_mib,
+        )
 
 
 def read_sentences(model: Path, file: Path | None, count: int) -> tuple[Bundle, list[str]]:
-    """The bundle at a place, and sentences to measure it with."""
+    """Return the bundle in a folder, and sentences to translate: those of the file or phrases."""
     if count < 1:
         raise InputError(f"sentences is {count}; it must be at least 1")
     bundle = load_bundle(find_bundle(model))
@@ -87,25 +102,20 @@ def read_sentences(model: Path, file: Path | None, count: int) -> tuple[Bundle, 
     if file is None:
         from transduce.corpora.phrases import phrases
 
-        return bundle, [
-            pair[0]
-            for pair in phrases(data.source_language, data.target_language, 10 * count)["train"]
-        ][:count]
-    texts = [
-        text
-        for lines in read_lines(file, data.source_language)
-        for text in lines.texts
-        if text.strip()
-    ][:count]
+        pairs = phrases(data.source_language, data.target_language, 10 * count)["train"]
+        return bundle, [source for source, *_ in pairs][:count]
+    texts = []
+    for lines in read_lines(file, data.source_language):
+        texts += [text for text in lines.texts if text.strip()]
     if not texts:
-        raise InputError(f"{file} holds no sentence; expected one a line")
-    return bundle, texts
+        raise InputError(f"{file} contains no sentence; expected one on each line")
+    return bundle, texts[:count]
 
 
 def contender(
     name: str, bundle: Bundle, sentences: Sequence[str], lengths: Sequence[int], beam: int
 ) -> Translate:
-    """The function that is timed."""
+    """Return the function that is timed."""
     library, engine, precision = name.split()
     if library == "transduce":
         search = partial(adjusted, beam_size=beam)
@@ -117,35 +127,33 @@ def contender(
         runtime = require("ctranslate2", extra="ctranslate2")
         folder = converted(bundle, precision)  # type: ignore[arg-type]
         direct = runtime.Translator(str(folder), compute_type=precision)
-        written = [tokenizer.pieces(source) for source in sources]
+        pieces = [tokenizer.pieces(source) for source in sources]
         options: dict[str, Any] = {
             "max_batch_size": BATCH_TOKENS,
             "batch_type": "tokens",
             "beam_size": beam,
         }
-        return lambda which: direct.translate_batch([written[i] for i in which], **options)
+        return lambda which: direct.translate_batch([pieces[i] for i in which], **options)
     return _marian(bundle, sources, lengths, beam)
 
 
 def _names(bundle: Bundle) -> list[str]:
-    """Those that are installed and can carry the model."""
-    engines = ("transduce ctranslate2", "ctranslate2 direct")
-    theirs = {
-        "ctranslate2": [
-            f"{engine} {numbers}" for numbers in get_args(Quantization) for engine in engines
-        ],
-        "transformers": [MARIAN],
-    }
-    carried = {} if refusal(bundle.recipe.model) else theirs
-    return [
-        TORCH,
-        *(name for module, names in carried.items() if find_spec(module) for name in names),
-    ]
+    """Return the contenders that are installed and can run the model."""
+    names = [TORCH]
+    if refusal(bundle.recipe.model):
+        return names
+    if find_spec("ctranslate2"):
+        for precision in get_args(Quantization):
+            names += [f"transduce ctranslate2 {precision}", f"ctranslate2 direct {precision}"]
+    if find_spec("transformers"):
+        names.append(MARIAN)
+    return names
 
 
 def _marian(
     bundle: Bundle, sources: Sequence[Sequence[int]], lengths: Sequence[int], beam: int
 ) -> Translate:
+    """Return the function that generates with a Marian model of the bundle's shape."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 
@@ -162,11 +170,12 @@ def _marian(
 
     @torch.inference_mode()
     def translate(which: Sequence[int]) -> None:
-        for start in range(0, len(which), 64):
-            some = sorted(which, key=lambda i: lengths[i])[start : start + 64]
-            rows = [torch.tensor(sources[i]) for i in some]
+        for start in range(0, len(which), MARIAN_BATCH):
+            by_length = sorted(which, key=lambda i: lengths[i])
+            batch = by_length[start : start + MARIAN_BATCH]
+            rows = [torch.tensor(sources[i]) for i in batch]
             ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=shape.pad)
-            count = max(lengths[i] for i in some)
+            count = max(lengths[i] for i in batch)
             model.generate(
                 ids, attention_mask=(ids != shape.pad).long(), num_beams=beam, do_sample=False,
                 min_new_tokens=count, max_new_tokens=count,
@@ -175,17 +184,24 @@ def _marian(
     return translate
 
 
-def _cold(name: str, bundle: Bundle, sentence: str, length: int, beam: int) -> tuple[float, float]:
-    """Seconds to a first translation in a process of its own, and the most MiB that it held."""
-    order = json.dumps([name, str(bundle.path), sentence, length, beam])
+def _cold_start(
+    name: str, bundle: Bundle, sentence: str, length: int, beam: int
+) -> tuple[float, float]:
+    """Return the seconds to a first translation in a new process, and its peak memory in MiB."""
+    arguments = json.dumps([name, str(bundle.path), sentence, length, beam])
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "transduce.translation.benchmark", order],
+        [sys.executable, "-W", "ignore", "-m", "transduce.translation.benchmark", arguments],
         capture_output=True,
         check=True,
     )
-    held = done.stdout.split()[-2:-1]  # "VmHWM: 1234 kB", on Linux
-    return time.perf_counter() - start, float(held[0]) / 1024 if held else float("nan")
+    seconds = time.perf_counter() - start
+    peak = done.stdout.split()[-2:-1]  # of "VmHWM: 1234 kB", on Linux
+    return seconds, float(peak[0]) / 1024 if peak else float("nan")
+
+
+def _count_tokens(translation: Translation) -> int:
+    return sum(len(sentence.tokens) for sentence in translation.sentences)
 
 
 def _seconds(translate: Translate, which: Sequence[int]) -> float:
@@ -194,15 +210,15 @@ def _seconds(translate: Translate, which: Sequence[int]) -> float:
     return time.perf_counter() - start
 
 
-def _share(values: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed."""
+def _quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of the values does not exceed."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
-    """A table, or JSON."""
+    """Print a table, or JSON."""
     if as_json:
-        print(json.dumps([asdict(one) for one in figures], indent=1))
+        print(json.dumps([asdict(row) for row in figures], indent=1))
         return
     from rich.console import Console
     from rich.table import Table
@@ -210,23 +226,27 @@ def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
     table = Table(
         "engine", "tokens/s", "sentences/s", "ms alone: p50", "p95", "p99", "cold start s", "MiB"
     )
-    for one in figures:
-        numbers = f"{one.tokens_per_second:,.0f}", f"{one.sentences_per_second:,.1f}"
-        latencies = (f"{each:.1f}" for each in one.milliseconds)
+    for row in figures:
         table.add_row(
-            one.name, *numbers, *latencies, f"{one.cold_seconds:.2f}", f"{one.memory_mib:,.0f}"
+            row.name,
+            f"{row.tokens_per_second:,.0f}",
+            f"{row.sentences_per_second:,.1f}",
+            *(f"{latency:.1f}" for latency in row.milliseconds),
+            f"{row.cold_seconds:.2f}",
+            f"{row.memory_mib:,.0f}",
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-if __name__ == "__main__":  # a process that is measured
-    name, path, sentence, length, beam = json.loads(sys.argv[1])
+def _run_once(arguments: str) -> None:
+    """Translate one sentence and print the peak memory; `_cold_start` runs this in a process."""
+    name, path, sentence, length, beam = json.loads(arguments)
     contender(name, load_bundle(Path(path)), [sentence], [length], beam)([0])
-    status = Path("/proc/self/status")  # getrusage would count what the parent held
-    print(
-        *(
-            line
-            for line in (status.read_text().splitlines() if status.exists() else ())
-            if line.startswith("VmHWM")
-        )
-    )
+    # getrusage would also count the memory of the parent process before the fork.
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    print(*(line for line in lines if line.startswith("VmHWM")))
+
+
+if __name__ == "__main__":
+    _run_once(sys.argv[1])

@@ -1,4 +1,4 @@
-"""A stream in chunks that are translated together: few texts at first, for quick answers, then many."""
+"""Chunks of a stream that are translated together: small ones first, for quick answers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-FIRST, LAST = 16, 1024  # texts of a chunk
+# Texts in the first chunk and in the largest.
+FIRST = 16
+LAST = 1024
 
 Text = TypeVar("Text")
 
 
 def sizes() -> Iterator[int]:
-    """How many texts each chunk of a stream has: ever more, up to `LAST`."""
+    """Yield the sizes of the chunks of a stream, which double up to `LAST`."""
     size = FIRST
     while True:
         yield size
@@ -20,7 +22,7 @@ def sizes() -> Iterator[int]:
 
 
 def chunks(texts: Iterable[Text], size: Iterator[int]) -> Iterator[list[Text]]:
-    """The texts in chunks of these sizes; none waits for more than its own chunk."""
+    """Yield the texts in chunks of these sizes, each as soon as it is complete."""
     stream = iter(texts)
     while chunk := list(islice(stream, next(size))):
         yield chunk

@@ -1,9 +1,10 @@
-"""Markup and placeholders survive translation by any model, also one that never saw them.
+"""Markup and placeholders, which any model translates correctly, even if it never saw them.
 
-Tags (`<b>`) leave the text before it is translated; placeholders, addresses and entities (`%1$s`, `{name}`, URLs) are
-replaced by a short word that models copy. Afterwards each is put back exactly once, where the word alignment says, and
-what was balanced stays balanced: tags are placed as a tree of word ranges, each within its parent's. Where the
-alignment is wrong, or a stand-in was not copied, the place may be some words off.
+Tags (`<b>`) are removed before translation. Placeholders, addresses and entities (`%1$s`, `{name}`,
+URLs) are replaced by stand-ins: short words that models copy. Afterwards each is put back exactly
+once, at the position given by the word alignment. Balanced tags stay balanced: they are placed as a
+tree of word ranges, each within its parent's. Where the alignment is wrong, or a stand-in was not
+copied, the position may be off by some words.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from transduce.translation.tag_tree import (
@@ -25,19 +26,20 @@ from transduce.translation.tag_tree import (
     words,
 )
 
-# In an address, no quotation marks, and no full stop or comma as Chinese and Japanese write them.
+# An address contains no quotation marks and no full-width full stop or comma.
 _IN_URL = r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"
 _IN_BRACES = r"[^{}]*+"
-for _ in range(5):  # braces within braces
+for _ in range(5):  # the depth of nested braces
     _IN_BRACES = rf"(?:[^{{}}]|\{{{_IN_BRACES}\}})*+"
-# Every repetition is bounded or ends at the next possible start: no text takes more than linear time.
+# Every repetition is bounded or ends at the next possible start, so matching takes linear time.
 _PROTECTED = re.compile(
     r"(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>)"
     rf"|(?<![A-Za-z0-9])(?:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
     r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{ {0,4}[^{}\s]* {0,4}\}|(?<![\w$])\$[A-Za-z_]\w{0,63}"
-    # ICU's messages, with messages in them: {n, plural, one {# file} other {# files}}.
-    r"|\{\s{0,4}\w{1,64}\s{0,4},\s{0,4}(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
+    # ICU messages, which may be nested: {n, plural, one {# file} other {# files}}.
+    r"|\{\s{0,4}\w{1,64}\s{0,4},\s{0,4}"
+    r"(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
     rf"{_IN_BRACES}\}}"
     r"|%%|%(?:\d{1,3}\$|\(\w{1,64}\))?[-+#0']{0,4}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh?|ll?|[Lqjzt])?"
     r"[diouxXeEfFgGaAcspn@](?![A-Za-z])"
@@ -46,116 +48,160 @@ _PROTECTED = re.compile(
 )
 _SPACES = re.compile(r"\s{2,}")
 _TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
-# Filled in order and not by name: their order must stay.
+# Placeholders that are filled in by position and not by name: their order must not change.
 _POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")
 
 
 @dataclass(frozen=True)
 class Protected:
-    """A text as the model is to see it, and what is kept from the model."""
+    """A text as the model sees it, and the spans that were taken out."""
 
     plain: str
     spans: tuple[Span, ...] = ()
 
     @property
     def has_text(self) -> bool:
-        """Whether anything is left to translate."""
-        kept = {span.stand_in for span in self.spans}
-        found = (self.plain[start:end] for start, end in words(self.plain))
-        return any(any(map(str.isalnum, word)) for word in found if word not in kept)
+        """Whether the text has anything to translate."""
+        stand_ins = {span.stand_in for span in self.spans}
+        for start, end in words(self.plain):
+            word = self.plain[start:end]
+            if word not in stand_ins and any(map(str.isalnum, word)):
+                return True
+        return False
 
     def words(self, text: str) -> tuple[str, ...]:
-        """The words of the plain text or of its translation, each stand-in as what it stands for."""
-        kept = {span.stand_in: span.text for span in self.spans}
-        return tuple(kept.get(text[start:end], text[start:end]) for start, end in words(text))
+        """Return the words of the plain text or its translation, with the spans for stand-ins."""
+        originals = {span.stand_in: span.text for span in self.spans}
+        found = [text[start:end] for start, end in words(text)]
+        return tuple(originals.get(word, word) for word in found)
 
 
 def find(text: str) -> list[Range]:
-    """Start and end of everything that `protect` keeps."""
+    """Return the start and end of everything that `protect` takes out."""
     return [match.span() for match in _PROTECTED.finditer(text)]
 
 
 def protect(text: str) -> Protected:
-    """Take the tags out of a text, and put a stand-in for everything else that must stay as it is."""
-    found = list(_PROTECTED.finditer(text))
-    partners = _pairs([match["tag"] for match in found])
-    name, numbers, plain, end, apart = _unused_name(text), itertools.count(1), "", 0, False
-    offsets, stand_ins, added = (
-        [],
-        [],
-        set(),
-    )  # `added`: the spaces that keep stand-ins from their neighbours
+    """Remove the tags from a text, and replace everything else that must stay by stand-ins."""
+    matches = list(_PROTECTED.finditer(text))
+    partners = _pairs([match["tag"] for match in matches])
+    name = _unused_name(text)
+    numbers = itertools.count(1)
 
-    def add(piece: str, keep_apart: bool) -> str:
-        # Two of them, also where a tag was between, are more than a model has learnt.
-        piece = _SPACES.sub(" ", piece)
-        if not plain or plain[-1].isspace():
-            piece = piece.lstrip()
-        if keep_apart and IN_SPACED_WORD.match(plain[-1:]) and IN_SPACED_WORD.match(piece):
-            added.add(len(plain))
-            return f"{plain} {piece}"
-        return plain + piece
-
-    for match, partner in zip(found, partners, strict=True):
-        if between := text[end : match.start()]:
-            plain, apart = add(between, apart), False
+    # Build the plain text, and note where each span was in it.
+    plain = _PlainText()
+    offsets = []
+    stand_ins = []
+    end = 0  # of the last match
+    for match, partner in zip(matches, partners, strict=True):
+        between = text[end : match.start()]
+        if between:
+            plain.add(between)
         end = match.end()
-        stand_ins.append("" if match["tag"] else f"{name}{next(numbers)}")
         if match["tag"]:
-            apart = apart or partner < 0  # a lone tag, such as <br>, keeps words apart
+            stand_in = ""
+            # A tag without a partner, such as <br>, keeps words apart.
+            plain.keep_apart = plain.keep_apart or partner < 0
         else:
-            plain, apart = add(stand_ins[-1], True), True
-        offsets.append(len(plain) - len(stand_ins[-1]))
-    plain = add(text[end:], apart).rstrip()
+            stand_in = f"{name}{next(numbers)}"
+            plain.add_stand_in(stand_in)
+        stand_ins.append(stand_in)
+        offsets.append(len(plain.text) - len(stand_in))
+    plain.add(text[end:])
+    plain_text = plain.text.rstrip()
 
-    starts, ends = zip(*words(plain), strict=True) if plain.strip() else ((), ())
+    # Describe each span by the words around it.
+    ranges = words(plain_text)
+    starts = [start for start, _ in ranges]
+    ends = [end for _, end in ranges]
     spans = []
-    for match, offset, partner, stand_in in zip(found, offsets, partners, stand_ins, strict=True):
+    for match, offset, partner, stand_in in zip(matches, offsets, partners, stand_ins, strict=True):
         word = bisect_right(ends, offset)
         last = bisect_left(starts, offsets[partner]) if partner >= 0 else word
-        left, right = offset - 1 in added, offset + len(stand_in) in added
-        glued = (left, right) if stand_in else (partner < 0 and right, False)
-        alone = partner < 0 and not stand_in
-        around = (
-            text[match.start() - 1 : match.start()].isspace(),
-            text[match.end() : match.end() + 1].isspace(),
-        )
+        is_single_tag = partner < 0 and not stand_in
+        left = offset - 1 in plain.added_spaces
+        right = offset + len(stand_in) in plain.added_spaces
+        before = text[match.start() - 1 : match.start()]
+        after = text[match.end() : match.end() + 1]
         spans.append(
             Span(
-                match[0],
-                word,
-                max(word, last),
-                partner,
-                stand_in,
-                glued,
-                around if alone else (False, False),
+                text=match[0],
+                word=word,
+                end=max(word, last),
+                partner=partner,
+                stand_in=stand_in,
+                glued=(left, right) if stand_in else (is_single_tag and right, False),
+                spaced=(
+                    is_single_tag and before.isspace(),
+                    is_single_tag and after.isspace(),
+                ),
             )
         )
-    return Protected(plain, tuple(spans))
+    return Protected(plain_text, tuple(spans))
+
+
+class _PlainText:
+    """The text that the model sees, while it is built."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.keep_apart = False  # whether the next part must not form a word with the last one
+        self.added_spaces: set[int] = set()  # positions of spaces that keep stand-ins apart
+
+    def add(self, part: str) -> None:
+        """Append a part of the source."""
+        self._append(part)
+        self.keep_apart = False
+
+    def add_stand_in(self, stand_in: str) -> None:
+        """Append a stand-in, apart from both neighbours."""
+        self.keep_apart = True
+        self._append(stand_in)
+        self.keep_apart = True
+
+    def _append(self, part: str) -> None:
+        # Models have not learned two spaces in a row, which a removed tag may leave.
+        part = _SPACES.sub(" ", part)
+        if not self.text or self.text[-1].isspace():
+            part = part.lstrip()
+        joins = IN_SPACED_WORD.match(self.text[-1:]) and IN_SPACED_WORD.match(part)
+        if self.keep_apart and joins:
+            self.added_spaces.add(len(self.text))
+            self.text += " "
+        self.text += part
 
 
 def _pairs(tags: Sequence[str | None]) -> list[int]:
-    """The partner of each tag, or -1. Pairs never cross: of `<b><i></b></i>` only the outer `<b>` has one."""
-    partners, opened, counts = [-1] * len(tags), list[tuple[str, int]](), Counter[str]()
+    """Return the index of each tag's partner, or -1.
+
+    Pairs never cross: in `<b><i></b></i>` only `<b>` has a partner.
+    """
+    partners = [-1] * len(tags)
+    opened: list[tuple[str, int]] = []
+    counts: Counter[str] = Counter()  # of each name in `opened`
     for index, tag in enumerate(tags):
         named = _TAG_NAME.match(tag or "")
         if not named or (tag or "").endswith("/>"):
             continue
         name = named[2].lower()
-        if not named[1]:
+        is_closing = bool(named[1])
+        if not is_closing:
             opened.append((name, index))
             counts[name] += 1
         elif counts[name]:
+            # Tags that were opened in between stay without a partner.
             while opened[-1][0] != name:
-                counts[opened.pop()[0]] -= 1
-            partners[index] = opened.pop()[1]
-            partners[partners[index]] = index
+                unclosed, _ = opened.pop()
+                counts[unclosed] -= 1
+            _, opening = opened.pop()
+            partners[index] = opening
+            partners[opening] = index
             counts[name] -= 1
     return partners
 
 
 def _unused_name(text: str) -> str:
-    """Letters that no number follows in this text, so that with a number they are found again."""
+    """Return letters that no number follows in this text, so that stand-ins are unambiguous."""
     for length in itertools.count(1):
         for letters in itertools.product("XQZ", repeat=length):
             name = "".join(letters)
@@ -165,9 +211,10 @@ def _unused_name(text: str) -> str:
 
 
 def restore(translation: str, protected: Protected, alignment: Alignment = ()) -> str:
-    """Put every span back into the translation of the plain text, exactly once, by the alignment of its words.
+    """Put every span back into the translation of the plain text, exactly once.
 
-    Without links it is the relative place in the sentence that counts; links to words that do not exist are ignored.
+    The alignment of words determines where. Without links it is the relative position in the
+    sentence. Links to words that do not exist are ignored.
     """
     spans = protected.spans
     if not spans:
@@ -175,26 +222,35 @@ def restore(translation: str, protected: Protected, alignment: Alignment = ()) -
     copies = _find_stand_ins(translation, protected)
     sure = [((start, end), spans[index].word) for start, end, index in copies if index >= 0]
     target = Target(translation, len(words(protected.plain)), alignment, sure)
-    lost = set(range(len(spans))) - {index for _, _, index in copies}
-    return _write(translation, spans, copies, place(spans, lost, target))
+    copied = {index for _, _, index in copies}
+    missing = set(range(len(spans))) - copied
+    return _write(translation, spans, copies, place(spans, missing, target))
 
 
 def _find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:
-    """Where stand-ins were copied to: (start, end, span), with -1 for a second copy or a made-up one, which goes."""
+    """Return where the model has copied stand-ins: (start, end, span).
+
+    The span is -1 for a second copy and for a stand-in that the model invented, which are removed.
+    """
     known = {span.stand_in: index for index, span in enumerate(protected.spans) if span.stand_in}
     if not known:
         return []
-    name, copies, seen = next(iter(known)).rstrip("0123456789"), [], set()
-    for match in re.finditer(
-        f"(?:(?<![0-9A-Za-z]){name} ?|(?-i:{name}))([0-9]+)", translation, re.IGNORECASE
-    ):
-        exact, end = match[0] == f"{name}{match[1]}", len(match[1])
-        while exact and end > 1 and f"{name}{match[1][:end]}" not in known:
-            end -= 1  # a digit may have been joined to it
-        index = known.get(f"{name}{match[1][:end]}", -1 if exact else None)
+    name = next(iter(known)).rstrip("0123456789")
+    pattern = f"(?:(?<![0-9A-Za-z]){name} ?|(?-i:{name}))([0-9]+)"
+    copies = []
+    seen = set()
+    for match in re.finditer(pattern, translation, re.IGNORECASE):
+        digits = match[1]
+        exact = match[0] == f"{name}{digits}"
+        # The model may have joined further digits to a stand-in.
+        length = len(digits)
+        while exact and length > 1 and f"{name}{digits[:length]}" not in known:
+            length -= 1
+        index = known.get(f"{name}{digits[:length]}", -1 if exact else None)
         if index is not None:
-            stop = match.end() - (len(match[1]) - end if index >= 0 else 0)
-            copies.append((match.start(), stop, -1 if index in seen else index))
+            further_digits = len(digits) - length if index >= 0 else 0
+            end = match.end() - further_digits
+            copies.append((match.start(), end, -1 if index in seen else index))
             seen.add(index)
     lost = [index for index in known.values() if index not in seen]
     return copies + _find_halves(translation, protected, name, lost, copies)
@@ -207,23 +263,27 @@ def _find_halves(
     lost: list[int],
     copies: Sequence[tuple[int, int, int]],
 ) -> list[tuple[int, int, int]]:
-    """What is left of stand-ins of which only the number, or only the letters, were copied."""
-    taken = {place for start, end, _ in copies for place in range(start, end)}
+    """Return the remains of stand-ins of which only the number or only the letters were copied."""
+    taken = {position for start, end, _ in copies for position in range(start, end)}
     source = protected.words(protected.plain)  # without stand-ins
-    found = [
-        ((start, end), translation[start:end])
-        for start, end in words(translation)
-        if start not in taken
-    ]
+    candidates = []
+    for start, end in words(translation):
+        word = translation[start:end]
+        if start not in taken and word not in source:
+            candidates.append((start, end, word))
+
     numbers = {protected.spans[index].stand_in.removeprefix(name): index for index in lost}
     halves = []
-    for (start, end), word in found:
-        if word in numbers and word not in source:
+    for start, end, word in candidates:
+        if word in numbers:
             halves.append((start, end, numbers.pop(word)))
-    left = iter(numbers.values())
-    return halves + [
-        (*place, next(left, -1)) for place, word in found if word == name and word not in source
-    ]
+
+    # Letters without a number are given to the remaining spans in order.
+    remaining = iter(numbers.values())
+    for start, end, word in candidates:
+        if word == name:
+            halves.append((start, end, next(remaining, -1)))
+    return halves
 
 
 def _write(
@@ -232,45 +292,82 @@ def _write(
     copies: Sequence[tuple[int, int, int]],
     placed: Sequence[tuple[int, int]],
 ) -> str:
-    """The translation with the copied stand-ins replaced and the placed spans inserted."""
-    positional = iter(
-        [span.text for span in spans if span.stand_in and _POSITIONAL.match(span.text)]
-    )
-    # In the order of writing: (start, end, span). What is placed inside a copy comes behind it.
+    """Return the translation with copied stand-ins replaced and placed spans inserted."""
+    writer = _Writer(translation, spans)
+    # An insertion inside a copy goes behind it; at the same position insertions come first.
+    insertions = []
+    for at, index in _behind(placed, copies):
+        insertions.append((at, at, index))
+    for start, end, index in sorted([*insertions, *copies], key=lambda item: item[0]):
+        writer.copy_until(start)
+        writer.cursor = end
+        if index < 0:
+            writer.drop_last_space()
+        elif spans[index].stand_in:
+            writer.write_placeholder(spans[index], was_copied=start < end)
+        else:
+            writer.write_tag(spans[index])
+    writer.copy_until(len(translation))
+    return "".join(writer.pieces)
+
+
+def _behind(
+    placed: Sequence[tuple[int, int]], copies: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield placed spans, those inside a copy moved to its end."""
     ends = {start: end for start, end, _ in copies}
     starts = sorted(ends)
-
-    def shifted(at: int) -> int:
+    for at, index in placed:
         copy = bisect_left(starts, at) - 1
-        return max(at, ends[starts[copy]]) if copy >= 0 else at
+        yield (max(at, ends[starts[copy]]) if copy >= 0 else at), index
 
-    insertions = [(shifted(at), shifted(at), index) for at, index in placed]
-    pieces, cursor, text = [""], 0, 0  # `text`: the last piece that is no tag
-    drop_space = False
-    # Insertions first.
-    for start, end, index in sorted([*insertions, *copies], key=lambda item: item[0]):
-        between = translation[cursor:start]
-        if between:
-            pieces.append(between.removeprefix(" ") if drop_space else between)
-            text, drop_space = len(pieces) - 1, False
-        cursor = end
-        span = spans[index] if index >= 0 else None
-        if span is None or span.glued[0]:
-            pieces[text] = pieces[text].removesuffix(" ")
-        if span is None:
-            continue
-        if not span.stand_in:
-            before = " " if span.spaced[0] and pieces[-1] and not pieces[-1][-1].isspace() else ""
-            behind = " " if span.spaced[1] and translation[end : end + 1].strip() else ""
-            pieces.append(before + span.text + behind)
-            continue
-        kept = next(positional) if _POSITIONAL.match(span.text) else span.text
-        if start == end:  # its stand-in was lost: it is a word of its own
-            left = IN_SPACED_WORD.match(pieces[-1][-1:]) and not span.glued[0]
-            right = IN_SPACED_WORD.match(translation[end : end + 1]) and not span.glued[1]
-            kept = f"{' ' if left else ''}{kept}{' ' if right else ''}"
-        pieces.append(kept)
-        text, drop_space = len(pieces) - 1, span.glued[1]
-    return "".join(pieces) + (
-        translation[cursor:].removeprefix(" ") if drop_space else translation[cursor:]
-    )
+
+class _Writer:
+    """The text with its spans, while it is written."""
+
+    def __init__(self, translation: str, spans: Sequence[Span]) -> None:
+        self.translation = translation
+        self.pieces = [""]
+        self.cursor = 0  # the end of what has been copied from the translation
+        self._last_text = 0  # the last piece that is not a tag
+        self._drop_space = False  # whether the next space was only added for the model
+        self._positional = iter(
+            [span.text for span in spans if span.stand_in and _POSITIONAL.match(span.text)]
+        )
+
+    def copy_until(self, end: int) -> None:
+        """Copy the translation up to a position."""
+        text = self.translation[self.cursor : end]
+        if text:
+            self.pieces.append(text.removeprefix(" ") if self._drop_space else text)
+            self._last_text = len(self.pieces) - 1
+            self._drop_space = False
+
+    def drop_last_space(self) -> None:
+        """Remove the space before the current position."""
+        self.pieces[self._last_text] = self.pieces[self._last_text].removesuffix(" ")
+
+    def write_tag(self, span: Span) -> None:
+        """Write a tag, with the spaces that it had in the source if it has no partner."""
+        if span.glued[0]:
+            self.drop_last_space()
+        last = self.pieces[-1]
+        before = " " if span.spaced[0] and last and not last[-1].isspace() else ""
+        behind = " " if span.spaced[1] and self._next_character().strip() else ""
+        self.pieces.append(before + span.text + behind)
+
+    def write_placeholder(self, span: Span, *, was_copied: bool) -> None:
+        """Write a placeholder in place of its stand-in, or as a word if that was not copied."""
+        if span.glued[0]:
+            self.drop_last_space()
+        text = next(self._positional) if _POSITIONAL.match(span.text) else span.text
+        if not was_copied:
+            left = IN_SPACED_WORD.match(self.pieces[-1][-1:]) and not span.glued[0]
+            right = IN_SPACED_WORD.match(self._next_character()) and not span.glued[1]
+            text = f"{' ' if left else ''}{text}{' ' if right else ''}"
+        self.pieces.append(text)
+        self._last_text = len(self.pieces) - 1
+        self._drop_space = span.glued[1]
+
+    def _next_character(self) -> str:
+        return self.translation[self.cursor : self.cursor + 1]

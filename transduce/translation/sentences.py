@@ -1,7 +1,8 @@
-"""Text in, text out: a document is pieces to translate and, between them, layout that is kept to the character.
+"""Documents: pieces of text to translate and, between them, layout that is kept exactly.
 
-Nothing is ever lost: joined again, the pieces are the text. A sentence that is too long for the model becomes several
-pieces, and the document says so. Sentences are found by sentencex (extra `text`); without it a line is one sentence.
+Nothing is ever lost: joined again, the pieces and the layout are the text. A sentence that is too
+long for the model becomes several pieces, and the document has a notice about it. The library
+sentencex (extra `text`) finds sentences; without it, each line is one sentence.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from transduce.translation.markup import find
 from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
-UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages that put no space between sentences
+UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages without spaces between sentences
 
 # Line ends, tabs and block-level tags separate sentences and belong to none.
 _BLOCKS = (
-    "address|article|aside|blockquote|body|br|center|dd|div|dl|dt|figcaption|figure|footer|form|h[1-6]|head|header|hr|html"
-    "|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot|th|thead|title|tr|ul"
+    "address|article|aside|blockquote|body|br|center|dd|div|dl|dt|figcaption|figure|footer|form"
+    "|h[1-6]|head|header|hr|html|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot"
+    "|th|thead|title|tr|ul"
 )
 _LAYOUT = re.compile(
     rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>", re.IGNORECASE
 )
 
-# Where a sentence that is too long may be cut. \uff0c is the full-width comma, \u2014 the long dash, and so on.
+# Where a long sentence may be split. \uff0c is the full-width comma, \u2014 the em dash, and so on.
 _QUOTES = r"[\"')\]}\u00bb\u2019\u201d\u300d\u300f\uff09]*"
 _STRONG = re.compile(
     rf"[.!?;:\u2026\u061b\u061f\u0964]{_QUOTES}(?=\s)|[\u3002\uff01\uff1a\uff1b\uff1f]{_QUOTES}"
@@ -44,15 +46,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Piece:
     """One sentence, or a part of one that was too long."""
 
-    before: str  # what stands between the piece before and this one
+    before: str  # the text between the previous piece and this one
     text: str
     part: int = 1
-    parts: int = 1  # more than 1: the sentence was cut
+    parts: int = 1  # more than 1 if the sentence was split
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text as pieces to translate. What comes before, between and after them is kept."""
+    """A text as pieces to translate, with everything before, between and after them."""
 
     pieces: tuple[Piece, ...]
     after: str
@@ -60,9 +62,10 @@ class Document:
 
     @property
     def notices(self) -> list[str]:
-        """What a reader of the translation should know: the sentences that were cut."""
+        """Messages to the reader about sentences that were split."""
         return [
-            f'the sentence "{piece.text[:40]}..." is longer than the model takes and was split into {piece.parts} parts'
+            f'the sentence "{piece.text[:40]}..." is longer than the model accepts and was split '
+            f"into {piece.parts} parts"
             for piece in self.pieces
             if piece.part == 1 and piece.parts > 1
         ]
@@ -71,23 +74,27 @@ class Document:
 def split(
     text: str, language: str = "en", *, count_tokens: CountTokens | None = None, max_tokens: int = 0
 ) -> Document:
-    """The sentences of a text, each of at most `max_tokens` tokens as `count_tokens` counts them; 0: of any length.
+    """Return the sentences of a text, each of at most `max_tokens` tokens (0: any length).
 
-    What has no letter and no digit, such as a rule of dashes or an emoji, is layout: no model can improve it.
+    Parts without a letter or digit, such as a line of dashes or an emoji, count as layout.
     """
     if max_tokens < 0 or (max_tokens and not count_tokens):
         raise InputError(
-            f"max_tokens is {max_tokens}; expected 0, or a number and a function that counts tokens"
+            f"max_tokens is {max_tokens}; expected 0, or a positive number and count_tokens"
         )
 
     def fits(part: str) -> bool:
         return not (max_tokens and count_tokens) or count_tokens(part.strip()) <= max_tokens
 
-    pieces, done = [], 0
+    pieces = []
+    done = 0  # the end of the last piece
     for start, end in _sentences(text, language):
-        cuts = [start + place for place in _cut(text[start:end], fits)]
-        ranges = [_stripped(text, low, high) for low, high in pairwise([start, *cuts])]
-        ranges = [(low, high) for low, high in ranges if any(map(str.isalnum, text[low:high]))]
+        ranges = []
+        cuts = [start + cut for cut in _cut(text[start:end], fits)]
+        for cut, next_cut in pairwise([start, *cuts]):
+            low, high = _stripped(text, cut, next_cut)
+            if any(map(str.isalnum, text[low:high])):
+                ranges.append((low, high))
         for part, (low, high) in enumerate(ranges, start=1):
             pieces.append(Piece(text[done:low], text[low:high], part, len(ranges)))
             done = high
@@ -95,24 +102,26 @@ def split(
 
 
 def join(document: Document, translations: Sequence[str], language: str | None = None) -> str:
-    """The document with its pieces replaced by their translations, which are in `language`, if that is another one."""
+    """Return the document with its pieces replaced by translations, which are in `language`."""
     if len(translations) != len(document.pieces):
         raise InputError(
-            f"{len(translations)} translations for {len(document.pieces)} pieces; expected one for each"
+            f"got {len(translations)} translations for {len(document.pieces)} pieces; expected one "
+            "for each"
         )
     had_spaces = _base(document.language) not in UNSPACED
     has_spaces = _base(language or document.language) not in UNSPACED
-    written = []
+    parts = []
     for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         between = piece.before
+        # Only one of the languages has spaces between sentences.
         if number and has_spaces != had_spaces and between in ("", " "):
             between = " " if has_spaces else ""
-        written += [between, translation]
-    return "".join([*written, document.after])
+        parts += [between, translation]
+    return "".join([*parts, document.after])
 
 
 def splits_sentences() -> bool:
-    """Whether the library that finds sentences is installed; without it a line is one sentence."""
+    """Return whether sentencex is installed; without it each line is one sentence."""
     try:
         require("sentencex", extra="text")
     except MissingExtra:
@@ -121,88 +130,117 @@ def splits_sentences() -> bool:
 
 
 def _base(language: str) -> str:
+    """Return the language without script and region: "zh" for "zh-Hant"."""
     return re.split("[-_]", language.lower(), maxsplit=1)[0]
 
 
 def _sentences(text: str, language: str) -> Iterator[Range]:
-    """Start and end of each sentence with the space around it. None reaches over the end of a line."""
-    segment = (
-        require("sentencex", extra="text").segment if splits_sentences() else lambda _, line: [line]
-    )
-    edges = [0, *(edge for match in _LAYOUT.finditer(text) for edge in match.span()), len(text)]
+    """Yield the start and end of each sentence, including spaces. None extends over a line end."""
+    segment = require("sentencex", extra="text").segment if splits_sentences() else _one_sentence
+    edges = [0]
+    for match in _LAYOUT.finditer(text):
+        edges += match.span()
+    edges.append(len(text))
+
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         line = text[start:end]
-        kept, low, high = _Kept(line), 0, 0
+        protected = _Protected(line)
+        low = 0
+        high = 0
         for sentence in segment(_base(language), _SURROGATE.sub("\ufffd", line)):
+            # Closing quotation marks belong to the sentence before them.
             high += len(sentence)
             closing = _CLOSING.match(line, high)
             edge = closing.end() if closing and not sentence[-1:].isspace() else high
-            if low < edge and not kept.around(edge):
+            if low < edge and not protected.around(edge):
                 yield start + low, start + edge
                 low = edge
-        if low < len(line):  # the library is not trusted to have seen it all
+        # Whatever the library left out is one more sentence.
+        if low < len(line):
             yield start + low, end
 
 
-class _Kept:
-    """The tags, placeholders and addresses of a text, which are not cut."""
+def _one_sentence(_: str, line: str) -> list[str]:
+    return [line]
+
+
+class _Protected:
+    """The tags, placeholders and addresses of a text, which must not be split."""
 
     def __init__(self, text: str) -> None:
         self.ranges = find(text)
 
     def around(self, place: int) -> Range | None:
-        """The one that a cut at this place would hurt."""
+        """Return the one that a cut at this place would split."""
         index = bisect_left(self.ranges, (place, 0)) - 1
-        return self.ranges[index] if index >= 0 and place < self.ranges[index][1] else None
+        if index >= 0 and place < self.ranges[index][1]:
+            return self.ranges[index]
+        return None
 
 
 def _cut(sentence: str, fits: Callable[[str], bool]) -> list[int]:
-    """Where the parts of a sentence end: one part if it fits, else as many as good places to cut make it."""
-    cuts, start, kept = [], 0, None
+    """Return where the parts of a sentence end: one part if it fits, else as many as needed."""
+    cuts = []
+    start = 0
+    protected = None
     while (fit := _longest(sentence, start, fits)) < len(sentence):
-        kept = kept or _Kept(sentence)
-        start = _best_cut(sentence, start, fit, kept, fits)
+        protected = protected or _Protected(sentence)
+        start = _best_cut(sentence, start, fit, protected, fits)
         cuts.append(start)
     return [*cuts, len(sentence)]
 
 
 def _longest(sentence: str, start: int, fits: Callable[[str], bool]) -> int:
-    """The end of the longest part from `start` that fits, by doubling and halving: a huge rest is never counted."""
-    low, size = start, 256
+    """Return the end of the longest part from `start` that fits.
+
+    It is found by doubling and bisection, so that the tokens of a huge rest are never counted.
+    """
+    low = start
+    size = 256
     while fits(sentence[start : start + size]):
         if start + size >= len(sentence):
             return len(sentence)
-        low, size = start + size, 2 * size
+        low = start + size
+        size *= 2
     high = min(start + size, len(sentence))
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(sentence[start:middle]) else (low, middle)
+        if fits(sentence[start:middle]):
+            low = middle
+        else:
+            high = middle
     return max(low, start + 1)
 
 
-def _best_cut(sentence: str, start: int, fit: int, kept: _Kept, fits: Callable[[str], bool]) -> int:
-    """The last good place up to `fit`: a clause not too near the start, any clause, a space, any character."""
+def _best_cut(
+    sentence: str, start: int, fit: int, protected: _Protected, fits: Callable[[str], bool]
+) -> int:
+    """Return the best place to cut up to `fit`."""
+    # The end of a clause, preferably not too near the start.
     for earliest in (start + (fit - start) // 3, start):
         for pattern in (_STRONG, _WEAK):
-            found = _last(pattern, sentence, start, fit, kept)
-            if found > earliest:
-                return found
-    found = _last(_SPACE, sentence, start, fit, kept)
-    if found > start:
-        return found
-    hurt = kept.around(fit)
-    if hurt and hurt[0] > start:
-        return hurt[0]
-    if hurt and fits(sentence[start : hurt[1]]):
-        return hurt[1]
-    place = fit
-    while place > start and _joined(sentence[place - 1], sentence[place]):
-        place -= 1
-    return place if place > start else fit
+            cut = _last(pattern, sentence, start, fit, protected)
+            if cut > earliest:
+                return cut
+    # A space.
+    cut = _last(_SPACE, sentence, start, fit, protected)
+    if cut > start:
+        return cut
+    # The start or end of a tag or placeholder.
+    around = protected.around(fit)
+    if around and around[0] > start:
+        return around[0]
+    if around and fits(sentence[start : around[1]]):
+        return around[1]
+    # Any character.
+    cut = fit
+    while cut > start and _joined(sentence[cut - 1], sentence[cut]):
+        cut -= 1
+    return cut if cut > start else fit
 
 
 def _joined(left: str, right: str) -> bool:
-    """Whether two characters are one to a reader: a letter and its accent, the parts of an emoji."""
+    """Return whether a reader sees two characters as one: a letter and its accent, an emoji."""
     return (
         unicodedata.category(right)[0] == "M"
         or "\u200d" in (left, right)
@@ -210,18 +248,20 @@ def _joined(left: str, right: str) -> bool:
     )
 
 
-def _last(pattern: re.Pattern[str], sentence: str, start: int, fit: int, kept: _Kept) -> int:
-    """The end of the last match up to `fit` that nothing forbids to cut at; `start` if there is none."""
-    first = _SPACE.match(sentence, start)
-    begin = first.end() if first else start  # a part of nothing but space would be no part
-    found = start
+def _last(
+    pattern: re.Pattern[str], sentence: str, start: int, fit: int, protected: _Protected
+) -> int:
+    """Return the end of the last match up to `fit` at which a cut is allowed, or else `start`."""
+    leading_space = _SPACE.match(sentence, start)
+    begin = leading_space.end() if leading_space else start  # no part may be only space
+    last = start
     for match in pattern.finditer(sentence, begin, fit):
-        if not kept.around(match.end()):
-            found = match.end()
-    return found
+        if not protected.around(match.end()):
+            last = match.end()
+    return last
 
 
 def _stripped(text: str, start: int, end: int) -> Range:
-    """The range without the space at its ends."""
+    """Return the range without the spaces at its ends."""
     inside = text[start:end]
     return start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip())

@@ -1,4 +1,4 @@
-"""Lines in, lines out: `transduce translate` over files and pipes, in order, with bounded memory."""
+"""Translation of files and pipes line by line, in order and with bounded memory."""
 
 from __future__ import annotations
 
@@ -25,43 +25,46 @@ Errors = Literal["strict", "replace"]
 
 @dataclass(frozen=True)
 class Format:
-    """What stands on a line: a text, or one column of several; and what is written for it."""
+    """The format of input and output lines: a text, or one of several columns."""
 
-    column: int | None = None  # of tab-separated values, from 1; the others are kept
+    column: int | None = None  # the tab-separated column to translate, from 1; others are kept
     errors: Errors = "strict"
     json: bool = False
     alignments: bool = False
-    prefix: str = ""  # how each translation has to begin
+    prefix: str = ""  # the text with which each translation must begin
 
     def __post_init__(self) -> None:
         if self.column is not None and self.column < 1:
-            raise InputError(f"column is {self.column}; columns count from 1")
+            raise InputError(f"column is {self.column}; columns are counted from 1")
         if self.column is not None and self.json:
             raise InputError(
-                "a column's translation takes its place in the row; scores and alignments come as JSON"
+                "--column cannot be combined with JSON output: a row has no room for scores and "
+                "alignments; leave out one of them"
             )
 
     def place(self, row: list[str]) -> int:
-        """Where a row's text stands: in its column, or in an empty line."""
+        """Return the index of the text in a row; an empty line has one column."""
         return min(self.column or 1, len(row)) - 1
 
 
 def translate_stream(
     translator: Translator, source: Path | None, target: Path | None, form: Format
 ) -> None:
-    """Translate a file (None: stdin) line by line into a file (None: stdout). Notices go to stderr."""
+    """Translate a file (None: stdin) into a file (None: stdout). Notices go to stderr."""
     if source and target and target.exists() and source.samefile(target):
-        raise InputError(f"{source} is both input and output; choose another output")
+        raise InputError(f"{source} is both the input and the output; choose another output file")
     with _created(target) as out, _progress(source, target) as advance:
         number = 0
         for lines in arriving(_blocks(source)):
-            rows, mistake = list[list[str]](), None
+            # Lines before one that cannot be read are still translated.
+            rows: list[list[str]] = []
+            mistake = None
             try:
                 for line in lines:
                     rows.append(read_row(line, source, number + len(rows) + 1, form))
             except InputError as error:
-                # What stands before a line that cannot be read is translated all the same.
                 mistake = error
+
             texts = [row[form.place(row)] for row in rows]
             translations = translator.translate(
                 texts, alignments=form.alignments, confidences=form.json, prefix=form.prefix
@@ -70,8 +73,9 @@ def translate_stream(
                 number += 1
                 for notice in translation.notices:
                     print(f"transduce: line {number}: {notice}", file=sys.stderr)
-                advance(len("\t".join(row).encode(errors="replace")) + 1)
-                out.write(_written(row, translation, form).encode(errors="replace") + b"\n")
+                bytes_read = len("\t".join(row).encode(errors="replace")) + 1
+                advance(bytes_read)
+                out.write(_format_line(row, translation, form).encode(errors="replace") + b"\n")
             if target is None:
                 out.flush()
             if mistake:
@@ -79,8 +83,8 @@ def translate_stream(
 
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
-    """Translate one text of a command line to stdout."""
-    # The bytes that were typed.
+    """Translate a text from the command line and print the translation."""
+    # Python decodes arguments itself: recover the original bytes, which may not be UTF-8.
     text = _decoded(text.encode(errors="surrogateescape"), "the text", form)
     translation = translator.translate(
         text, alignments=form.alignments, confidences=form.json, prefix=form.prefix
@@ -90,32 +94,39 @@ def print_translation(translator: Translator, text: str, form: Format) -> None:
     print(json.dumps(translation.to_json(), ensure_ascii=False) if form.json else translation.text)
 
 
-def _written(row: list[str], translation: Translation, form: Format) -> str:
+def _format_line(row: list[str], translation: Translation, form: Format) -> str:
     if form.json:
         return json.dumps(translation.to_json(), ensure_ascii=False)
-    # One line is one line: what the model may have made of it cannot move the lines after it.
-    row[form.place(row)] = translation.text.replace("\n", " ").replace(
-        "\t", " " if form.column else "\t"
-    )
+    # A line stays one line, whatever the model has written, so that later lines keep their numbers.
+    text = translation.text.replace("\n", " ")
+    if form.column:
+        text = text.replace("\t", " ")
+    row[form.place(row)] = text
     return "\t".join(row)
 
 
 def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Lines, which end at the byte \\n alone: few at first, then many, but none waits for one that is not there yet."""
-    size, begun = sizes(), list[bytes]()  # parts of a line that has not ended
+    """Yield lines, which end at the byte \\n alone, in chunks that grow.
+
+    A line is yielded as soon as it is complete, even if its chunk is not.
+    """
+    size = sizes()
+    unfinished: list[bytes] = []  # parts of a line that has not ended
     for block in blocks:
         end, *lines = block.split(b"\n")
-        begun.append(end)
+        unfinished.append(end)
         if not lines:
             continue
-        there, begun = [b"".join(begun), *lines[:-1]], [lines[-1]]
-        yield from chunks(there, size)
-    if rest := b"".join(begun):
+        complete = [b"".join(unfinished), *lines[:-1]]
+        unfinished = [lines[-1]]
+        yield from chunks(complete, size)
+    rest = b"".join(unfinished)
+    if rest:
         yield [rest]
 
 
 def read_row(line: bytes, source: Path | None, number: int, form: Format) -> list[str]:
-    """The columns of a line, or its text alone, without byte-order mark and the \\r of \\r\\n."""
+    """Return the columns of a line, without the byte-order mark and the \\r of \\r\\n."""
     line = line.removesuffix(b"\r")
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
@@ -125,7 +136,7 @@ def read_row(line: bytes, source: Path | None, number: int, form: Format) -> lis
     if text.strip() and len(row) < (form.column or 1):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
         raise InputError(
-            f"{where} has {columns}, separated by tabs; expected at least {form.column}"
+            f"{where} has {columns} separated by tabs; expected at least {form.column}"
         )
     return row
 
@@ -141,7 +152,7 @@ def _decoded(line: bytes, where: str, form: Format) -> str:
 
 
 def _blocks(source: Path | None) -> Iterable[bytes]:
-    """The bytes of a file, unpacked if it is compressed; of stdin as soon as there are any."""
+    """Return the bytes of a file, decompressed if necessary, or of stdin as they arrive."""
     return blocks(source) if source else iter(partial(sys.stdin.buffer.read1, BLOCK), b"")  # type: ignore[union-attr]
 
 
@@ -152,7 +163,7 @@ def _created(target: Path | None) -> Iterator[BinaryIO]:
         return
     if not target.parent.is_dir():
         raise InputError(
-            f"{target.parent}, where {target.name} is to go, is not a folder; make it first"
+            f"{target.name} cannot be written: {target.parent} is not a folder; create it first"
         )
     with whole_file(target) as file, compressed(file, target) as out:
         yield out
@@ -160,7 +171,7 @@ def _created(target: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(source: Path | None, target: Path | None) -> Iterator[Callable[[int], None]]:
-    """A bar over the bytes of the input, where a person watches and the translations do not scroll by."""
+    """Show a progress bar if stderr is a terminal and translations are not printed to one."""
     if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
         yield lambda _: None
         return

@@ -1,6 +1,7 @@
-"""Where in a translation the markup of its source belongs: a tree of word ranges, found by word alignment.
+"""The positions of markup in a translation: a tree of word ranges, found by word alignment.
 
-A range lies within its parent's and beside its siblings', so that what was nested stays nested under any alignment.
+Each range is within its parent's and beside its siblings', so that nested tags stay nested under
+any alignment.
 """
 
 from __future__ import annotations
@@ -9,43 +10,44 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-# Words: runs of letters, single ideographs, single marks. All but space is in exactly one.
+# Words are runs of letters, single ideographs and single marks. Only spaces are in no word.
 _IDEOGRAPH = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_MARK = r"!-/:-@\[-`{-~\u00a1-\u00bf\u055d\u060c\u061b\u061f\u0964\u2010-\u205e\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
+_MARK = (
+    r"!-/:-@\[-`{-~\u00a1-\u00bf\u055d\u060c\u061b\u061f\u0964\u2010-\u205e\u3001-\u303f"
+    r"\uff01-\uff0f\uff1a-\uff20"
+)
 _WORD = re.compile(rf"[{_IDEOGRAPH}]|[{_MARK}]|[^\s{_IDEOGRAPH}{_MARK}]+")
-# A character that runs on into a neighbour like it.
+# A character that forms one word with a neighbour like it.
 IN_SPACED_WORD = re.compile(rf"[^\s{_IDEOGRAPH}{_MARK}]")
 
 Range = tuple[int, int]
-# (word of the plain source, word of the translation), as `words` counts them.
+# (index of a word in the plain source, index of a word in the translation).
 Alignment = Iterable[tuple[int, int]]
 
 
 def words(text: str) -> list[Range]:
-    """Start and end of each word of a text; an alignment counts these."""
+    """Return the start and end of each word of a text, as an alignment counts them."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 @dataclass(frozen=True)
 class Span:
-    """One thing of the source that is kept as it is."""
+    """A tag or placeholder of the source that is kept as it is."""
 
     text: str
-    word: int  # of the plain source: its stand-in, or the word it stands before or in
-    end: int  # for a tag that opens: the word behind what it encloses; else as `word`
-    partner: int  # the span that closes, or opened, this tag; -1: it stands alone
-    # The word of the plain source in its place; empty for a tag, which is only taken out.
+    word: int  # in the plain source: its stand-in, or the word before or in which it stands
+    end: int  # for an opening tag: the word after those that it encloses; else the same as `word`
+    partner: int  # the span that closes or opened this tag; -1 if it has none
+    # The word that replaces it in the plain source; empty for a tag, which is only removed.
     stand_in: str
-    # Whether the space on its left, on its right was only put there for the model.
+    # Whether the spaces on its left and right were added for the model.
     glued: tuple[bool, bool]
-    spaced: tuple[bool, bool] = (
-        False,
-        False,
-    )  # whether a tag that stands alone has a space on its left, on its right
+    # Whether a tag without a partner has spaces on its left and right.
+    spaced: tuple[bool, bool] = (False, False)
 
 
 class Target:
-    """The words of a translation, and the source words that each comes from."""
+    """The words of a translation, each with the source words to which it is linked."""
 
     def __init__(
         self,
@@ -54,7 +56,11 @@ class Target:
         alignment: Alignment,
         sure: Iterable[tuple[Range, int]] = (),
     ) -> None:
-        """`sure` are links that overrule the alignment: characters of the translation, and their source word."""
+        """Link the words.
+
+        `sure` has links that overrule the alignment: a range of characters in the translation, and
+        its source word.
+        """
         self.words = words(translation)
         self._votes = [
             1.0 if any(map(str.isalnum, translation[start:end])) else 0.5
@@ -73,26 +79,32 @@ class Target:
                     self.sources[word].discard(source)
 
     def run(self, source: Range, within: Range) -> Range:
-        """The words in a row that come most from these source words: a stray link does not stretch it, nor does a mark
-        that comes from elsewhere cut it."""
-        best, best_total, start, total = None, 0.0, within[0], 0.0
+        """Return the run of words that is linked most to these source words.
+
+        A stray link does not extend the run, and a mark that is linked elsewhere does not split it.
+        This is the contiguous range with the largest sum of votes (Kadane's algorithm).
+        """
+        best = None
+        best_total = 0.0
+        start = within[0]
+        total = 0.0
         for word in range(*within):
-            sources = self.sources[word]
-            inside = sum(source[0] <= one < source[1] for one in sources)
-            total += (
-                self._votes[word] * (2 * inside - len(sources)) / len(sources) if sources else 0.0
-            )
+            links = self.sources[word]
+            if links:
+                inside = sum(source[0] <= link < source[1] for link in links)
+                total += self._votes[word] * (2 * inside - len(links)) / len(links)
             if total <= 0:
-                start, total = word + 1, 0.0
+                start = word + 1
+                total = 0.0
             elif total > best_total:
-                best, best_total = (start, word + 1), total
-        return best or (
-            self._proportional(source[0], within),
-            self._proportional(source[1], within),
-        )
+                best = (start, word + 1)
+                best_total = total
+        if best is not None:
+            return best
+        return self._proportional(source[0], within), self._proportional(source[1], within)
 
     def before(self, source: int, within: Range) -> int:
-        """The word before which something belongs that stood before this source word."""
+        """Return the word before which a span belongs that was before this source word."""
         for word in range(*within):
             if source in self.sources[word]:
                 return word
@@ -102,44 +114,54 @@ class Target:
         return self._proportional(source, within)
 
     def _proportional(self, source: int, within: Range) -> int:
+        """Return the word at the same relative position."""
         place = source * len(self.words) // max(self.source_words, 1)
         return min(max(place, within[0]), within[1])
 
 
 def place(spans: Sequence[Span], wanted: Container[int], target: Target) -> list[tuple[int, int]]:
-    """Where each wanted span goes: (character of the translation it goes before, span), in the order of writing.
+    """Return the position of each wanted span: (character before which it goes, span).
 
-    Characters only ascend along the order, and the order is that of a walk through the tree: it is always balanced.
+    The order is that of a walk through the tree, along which characters only ascend. So the result
+    is always balanced.
     """
     children = _tree(spans, wanted)
     starts = [start for start, _ in target.words] + [target.words[-1][1] if target.words else 0]
-    ends = [0] + [end for _, end in target.words]  # ends[i]: where the word before word i ends
+    ends = [0] + [end for _, end in target.words]  # ends[i] is the end of the word before word i
     placed: list[tuple[int, int]] = []
-    at, everything = 0, (0, len(target.words))
-    todo: list[tuple[int, Range | None, int]] = [(-1, everything, starts[-1])]
-    while todo:  # depth first, without recursion: tags may be nested as deep as they like
+    at = 0  # the position of the last span
+
+    # Depth first, without recursion, since tags may be nested to any depth. Each entry is a span,
+    # its range of words and the last character that it may take; a closing tag has no range.
+    todo: list[tuple[int, Range | None, int]] = [(-1, (0, len(target.words)), starts[-1])]
+    while todo:
         index, within, latest = todo.pop()
-        source = (0, target.source_words)
-        if within is None:  # a tag that closes
+        if within is None:
             at = latest
             placed.append((at, index))
             continue
+
         low, high = within
+        source = (0, target.source_words)
         if index >= 0:
             span = spans[index]
-            at = min(max(at, ends[low] if span.text.startswith("</") else starts[low]), latest)
+            earliest = ends[low] if span.text.startswith("</") else starts[low]
+            at = min(max(at, earliest), latest)
             placed.append((at, index))
             source = (span.word, span.end)
+
+        # The closing tag comes after everything inside.
         closing = min(max(at, ends[high]), latest) if low < high else at
         if index >= 0 and span.partner > index:
             todo.append((span.partner, None, closing))
         arranged = _arrange(spans, children.get(index, ()), source, within, target)
-        todo.extend((child, place, closing) for child, place in reversed(arranged))
+        for child, child_range in reversed(arranged):
+            todo.append((child, child_range, closing))
     return placed
 
 
 def _tree(spans: Sequence[Span], wanted: Container[int]) -> dict[int, list[int]]:
-    """The spans directly inside each tag that opens, and at -1 those inside none."""
+    """Return the spans directly inside each opening tag, and under -1 those inside none."""
     children: dict[int, list[int]] = {}
     opened = [-1]
     for index, span in enumerate(spans):
@@ -155,30 +177,31 @@ def _tree(spans: Sequence[Span], wanted: Container[int]) -> dict[int, list[int]]
 def _arrange(
     spans: Sequence[Span], siblings: Sequence[int], source: Range, within: Range, target: Target
 ) -> list[tuple[int, Range]]:
-    """A range of its own for each of these spans, side by side within their parent's."""
-    wishes, earliest = [], within[0]
+    """Return a range for each of these spans, side by side within their parent's."""
+    # Find the range that each span would take alone.
+    wishes = []
+    earliest = within[0]
     for index in siblings:
         span = spans[index]
         if span.word < span.end:
-            wish = (
-                within
-                if (span.word, span.end) == source
-                else target.run((span.word, span.end), within)
-            )
+            encloses_all = (span.word, span.end) == source
+            wish = within if encloses_all else target.run((span.word, span.end), within)
         else:
+            # A span at the edge of its parent stays there.
             last = source[1] - bool(span.stand_in)
-            edges = {
-                last: within[1],
-                source[0]: within[0],
-            }  # what stood at the parent's edge stays there
-            point = edges.get(span.word, -1)
-            point = target.before(span.word, within) if point < 0 else point
-            # Half of a pair that spans several sentences: keep the order.
+            edges = {last: within[1], source[0]: within[0]}
+            at_edge = span.word in edges
+            point = edges[span.word] if at_edge else target.before(span.word, within)
+            # Half of a pair that extends over several sentences: keep the order.
             if span.partner < 0 and not span.stand_in:
-                earliest = point = max(point, earliest)
+                point = max(point, earliest)
+                earliest = point
             wish = (point, point)
         wishes.append((index, wish))
-    arranged, free = [], within[0]
+
+    # Move them apart, from left to right.
+    arranged = []
+    free = within[0]
     for index, (low, high) in sorted(wishes, key=lambda wish: wish[1][0]):
         low = min(max(low, free), within[1])
         free = min(max(high, low), within[1])

@@ -1,4 +1,7 @@
-"""Text in, text out: split into sentences, search, join. Everything that translates does it here."""
+"""The translator, from text to text: split into sentences, search, and join.
+
+Everything in the package that translates text does it here.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +23,37 @@ from transduce.storage.bundle import TOKENIZERS, Bundle, find_bundle, load_bundl
 from transduce.translation import chunks, markup, sentences
 from transduce.translation.result import Alignment, Sentence, Token, Translation
 
-if TYPE_CHECKING:  # torch is waited for only where torch runs
+if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
     from transduce.model import Transformer
 
-Candidate = tuple[Hypothesis, str]  # and its text
+Place = Bundle | str | Path
+Candidate = tuple[Hypothesis, str]  # a hypothesis and its text
+_CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
 
 
 @dataclass(frozen=True)
-class _Work:
-    """A text on its way: its pieces, and of each what the model is to see."""
+class _PreparedText:
+    """A text split into pieces, each as the model sees it."""
 
     document: sentences.Document
-    protected: tuple[markup.Protected | None, ...]  # None: there is nothing to translate
+    protected: tuple[markup.Protected | None, ...]  # None if a piece has nothing to translate
 
     def searched(self) -> list[markup.Protected]:
-        """What an engine is to translate."""
-        return [kept for kept in self.protected if kept]
+        """Return the pieces that the engine has to translate."""
+        return [piece for piece in self.protected if piece]
 
 
-Place = Bundle | str | Path
-_CODE = re.compile(r">>[^\s<>]+<<")
+@dataclass(frozen=True)
+class _Searched:
+    """The search results of one piece."""
+
+    limit: int  # the largest number of tokens
+    candidates: list[Candidate]
 
 
 class Translator:
-    """A bundle, or an ensemble of several, ready to translate."""
+    """Translates text with a bundle, or with an ensemble of several."""
 
     def __init__(
         self,
@@ -57,44 +66,45 @@ class Translator:
         model: Callable[[ModelConfig], Any] | None = None,
         tokenizer: OwnTokenizers = None,
     ) -> None:
-        """Without a bundle: the newest of ./runs, or the one that came with the package.
+        """Load one or more bundles; by default the newest of ./runs or the one in the package.
 
         Args:
-            bundle: A bundle, or the folder of one or of a run; several with one vocabulary are an ensemble.
-            engine: "torch", "ctranslate2" (torch searches the few doubtful sentences again), or "auto", the fastest; or
-                one of your own: an object with `search`, as `transduce.engines.torch.Engine` describes it.
-            device: Such as "cuda" or "cpu"; by default a GPU where there is one.
-            precision: Of the numbers; by default int8 in CTranslate2, bf16 on a GPU, float32 elsewhere.
-            search: How to search, or what to change in how the bundle's recipe says to search.
-            model: Makes the model of your own that the bundle was trained with, from its config.
-            tokenizer: The tokenizer of your own that the bundle was trained with, or those of source and target.
+            bundle: A bundle, or the folder of a bundle or of a run. Several are an ensemble and
+                must have the same vocabulary.
+            engine: "torch", "ctranslate2" (for which torch searches a few doubtful sentences
+                again), or "auto", the fastest; or your own engine, an object with the method
+                `search` of `transduce.engines.torch.Engine`.
+            device: Such as "cuda" or "cpu"; by default a GPU if there is one.
+            precision: Numeric precision; "auto" uses int8 with CTranslate2, bf16 on a GPU and
+                float32 otherwise.
+            search: Settings of the search, or a function that changes those of the bundle's recipe.
+            model: Makes your own model, with which the bundle was trained, from its config.
+            tokenizer: Your own tokenizer, with which the bundle was trained, or a pair of them for
+                source and target.
         """
         places = [bundle] if bundle is None or isinstance(bundle, Place) else bundle
         if (
             not isinstance(places, Sequence)
             or not places
-            or not all(isinstance(one, Place | None) for one in places)
+            or not all(isinstance(place, Place | None) for place in places)
         ):
-            raise BundleError(f"bundle is {bundle!r}; expected a folder, or a list of them")
+            raise BundleError(f"bundle is {bundle!r}; expected a folder, or a list of folders")
         bundles = [
-            one if isinstance(one, Bundle) else load_bundle(find_bundle(one)) for one in places
+            place if isinstance(place, Bundle) else load_bundle(find_bundle(place))
+            for place in places
         ]
-        self._bundle: Bundle | None = bundles[0]
-        recipe, files = bundles[0].recipe, bundles[0].tokenizer_files
+        first = bundles[0]
         for other in bundles[1:]:
-            if any(
-                other.tokenizer_files.get(name) != files.get(name)
-                for names in TOKENIZERS
-                for name in names
-            ):
+            if _tokenizers_of(other) != _tokenizers_of(first):
                 raise BundleError(
-                    f"{other.path} has another vocabulary than {bundles[0].path}; an ensemble needs one tokenizer"
+                    f"{other.path} has another vocabulary than {first.path}; all models of an "
+                    "ensemble need the same tokenizer"
                 )
-        source, target = pair_of(files, tokenizer)
-        models = [one.recipe.model for one in bundles]
-        self._set(
-            source, target, recipe, search(recipe.search) if callable(search) else search, models
-        )
+        source, target = pair_of(first.tokenizer_files, tokenizer)
+        settings = search(first.recipe.search) if callable(search) else search
+        models = [loaded.recipe.model for loaded in bundles]
+        self._bundle: Bundle | None = first
+        self._set(source, target, first.recipe, settings, models)
         if isinstance(engine, str):
             engine = choose_engine(bundles, engine, device, precision, model)
         self._set_engine(engine)
@@ -109,13 +119,17 @@ class Translator:
         *,
         search: SearchConfig | None = None,
     ) -> Translator:
-        """A translator for a model in memory, on the device where it is; the model is used as it is at each call."""
+        """Return a translator for a model in memory, on its device.
+
+        Each call uses the model's current weights.
+        """
         from transduce.engines.torch import TorchEngine
 
         self = cls.__new__(cls)
         self._bundle = None
         engine = TorchEngine(model, device=next(model.parameters()).device)
-        source, target = as_tokenizer(source_tokenizer), as_tokenizer(target_tokenizer)
+        source = as_tokenizer(source_tokenizer)
+        target = as_tokenizer(target_tokenizer)
         self._set(source, target, recipe, search, [model.config])
         self._set_engine(engine)
         return self
@@ -123,8 +137,8 @@ class Translator:
     def _set_engine(self, engine: Engine) -> None:
         if not callable(getattr(engine, "search", None)):
             raise ConfigError(
-                f"engine is {engine!r}; expected auto, torch, ctranslate2, or an object with search(sources, config, "
-                "*, prefixes, token_scores)"
+                f"engine is {engine!r}; expected auto, torch, ctranslate2, or an object with "
+                "search(sources, config, *, prefixes, token_scores)"
             )
         self.engine = engine
 
@@ -138,13 +152,16 @@ class Translator:
     ) -> None:
         self.tokenizers = source, target
         self.recipe = recipe
-        config, self._max_tokens = search or recipe.search, recipe.data.max_tokens
+        self._max_tokens = recipe.data.max_tokens
+        config = search or recipe.search
         if not isinstance(config, SearchConfig):
             raise ConfigError(
                 f"search is {config!r}; expected settings, such as SearchConfig(beam_size=4)"
             )
-        if learned := [model.max_positions for model in models if model.positions == "learned"]:
-            last = min(learned) - 1  # there are no positions after it
+        # Models with learned positions cannot go beyond their tables.
+        learned = [model.max_positions for model in models if model.positions == "learned"]
+        if learned:
+            last = min(learned) - 1
             config = replace(config, max_length=min(config.max_length or last, last))
             self._max_tokens = min(self._max_tokens, *learned)
         self.search = config
@@ -170,13 +187,13 @@ class Translator:
         confidences: bool = False,
         prefix: str = "",
     ) -> Translation | list[Translation]:
-        """The translation of a text, or of each of several. A text may have any length, many lines and markup.
+        """Translate a text, or each of several. A text may have any length, many lines and markup.
 
         Args:
             texts: One text or several.
-            alignments: Also say which words come from which.
-            confidences: Also say how sure the model is of each token.
-            prefix: How each translation has to begin.
+            alignments: Whether to add word alignments.
+            confidences: Whether to add the probability of each token.
+            prefix: The text with which each translation must begin.
         """
         if isinstance(texts, str):
             return self._translate([texts], alignments, confidences, prefix)[0]
@@ -190,49 +207,51 @@ class Translator:
         confidences: bool = False,
         prefix: str = "",
     ) -> Iterator[Translation]:
-        """The translation of each text of a stream, in order, never holding more than `chunks.LAST` of them."""
+        """Yield the translation of each text of a stream, with at most `chunks.LAST` in memory."""
         for chunk in chunks.chunks(_several(lines), chunks.sizes()):
             yield from self._translate(chunk, alignments, confidences, prefix)
 
     def _translate(
         self, texts: Sequence[str], alignments: bool, confidences: bool, prefix: str
     ) -> list[Translation]:
-        for number, one in enumerate(texts):
-            if not isinstance(one, str):
-                raise InputError(f"text {number + 1} is a {type(one).__name__}; expected a string")
+        for number, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise InputError(f"text {number} is a {type(text).__name__}; expected a string")
         if not isinstance(prefix, str):
             raise InputError(
-                f"prefix is {prefix!r}; expected the text that a translation has to begin with"
+                f"prefix is {prefix!r}; expected the text with which a translation must begin"
             )
-        works = [self._prepare(one) for one in texts]
-        plains = [
-            plain
-            for work in works
-            for plain in self._coded([kept.plain for kept in work.searched()])
-        ]
-        sources = self.tokenizers[0].encode_batch(plains)
+
+        # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
+        prepared_texts = [self._prepare(text) for text in texts]
         forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
-        prefixes = (
-            [[] if n else forced for work in works for n, _ in enumerate(work.searched())]
-            if forced
-            else ()
-        )
-        found = self._search(sources, prefixes, confidences) if plains else []
-        decoded = iter(
-            self.tokenizers[1].decode_batch([one.ids for hypotheses in found for one in hypotheses])
-        )
-        limits = (self.search.limit(len(source)) for source in sources)
-        candidates = zip(
-            limits,
-            [[(one, next(decoded)) for one in hypotheses] for hypotheses in found],
-            strict=True,
-        )
-        return [self._finish(work, candidates, alignments, confidences) for work in works]
+        plain_texts: list[str] = []
+        prefixes: list[list[int]] = []
+        for prepared in prepared_texts:
+            plain = [piece.plain for piece in prepared.searched()]
+            plain_texts += self._add_language_code(plain)
+            prefixes += [[] if index else forced for index in range(len(plain))]
+        sources = self.tokenizers[0].encode_batch(plain_texts)
+
+        # Search, and decode all hypotheses in one call.
+        found = self._search(sources, prefixes if forced else (), confidences) if sources else []
+        ids = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
+        decoded = iter(self.tokenizers[1].decode_batch(ids))
+        results = []
+        for source, hypotheses in zip(sources, found, strict=True):
+            candidates = [(hypothesis, next(decoded)) for hypothesis in hypotheses]
+            results.append(_Searched(self.search.limit(len(source)), candidates))
+
+        remaining = iter(results)
+        return [
+            self._finish(prepared, remaining, alignments, confidences)
+            for prepared in prepared_texts
+        ]
 
     def _search(
         self, sources: list[list[int]], prefixes: Sequence[Sequence[int]], confidences: bool
     ) -> list[list[Hypothesis]]:
-        """The engine's hypotheses; one of the user's own is held to its protocol."""
+        """Return the engine's hypotheses, and check them if the engine is the user's own."""
         if type(self.engine).__module__.startswith("transduce."):
             return self.engine.search(
                 sources, self.search, prefixes=prefixes, token_scores=confidences
@@ -242,113 +261,135 @@ class Translator:
             found = self.engine.search(
                 sources, self.search, prefixes=prefixes, token_scores=confidences
             )
-            counted = len(found) == len(sources) and all(found)
-            fine = counted and all(
-                isinstance(one, Hypothesis) for hypotheses in found for one in hypotheses
-            )
+            is_valid = len(found) == len(sources) and all(map(_are_hypotheses, found))
         except TransduceError:
             raise
         except Exception as error:
             raise HookError(f"engine {name} raised {type(error).__name__}: {error}") from error
-        if not fine:
+        if not is_valid:
             raise HookError(
-                f"engine {name} gave {type(found).__name__} for {len(sources)} sources; expected a list of at least "
-                "one Hypothesis for each"
+                f"engine {name} returned {type(found).__name__} for {len(sources)} sources; "
+                "expected a list of at least one Hypothesis for each"
             )
         return found
 
-    def _prepare(self, one: str) -> _Work:
-        language, limit = self.recipe.data.source_language, self._max_tokens
+    def _prepare(self, text: str) -> _PreparedText:
+        """Split a text into pieces and take out its markup."""
         document = sentences.split(
-            one, language, count_tokens=self._count_tokens(limit), max_tokens=limit
+            text,
+            self.recipe.data.source_language,
+            count_tokens=self._count_tokens,
+            max_tokens=self._max_tokens,
         )
-        protected = (markup.protect(piece.text) for piece in document.pieces)
-        return _Work(document, tuple(kept if kept.has_text else None for kept in protected))
+        protected = [markup.protect(piece.text) for piece in document.pieces]
+        return _PreparedText(
+            document, tuple(piece if piece.has_text else None for piece in protected)
+        )
 
-    def _coded(self, sentences: list[str]) -> list[str]:
-        """A text's code of the target language (>>deu<<), which some imported models read, before every sentence."""
+    def _add_language_code(self, sentences: list[str]) -> list[str]:
+        """Put the text's code of the target language before every sentence.
+
+        Some imported models need such a code, as in ">>deu<< Good morning".
+        """
         code = _CODE.match(sentences[0]) if sentences else None
-        if code is None or len(self.tokenizers[0].encode(code[0])) != 2:  # one piece and the end
+        # A model that knows the code encodes it as one piece, followed by the end.
+        if code is None or len(self.tokenizers[0].encode(code[0])) != 2:
             return sentences
         return [sentences[0], *(f"{code[0]} {sentence}" for sentence in sentences[1:])]
 
-    def _count_tokens(self, limit: int) -> sentences.CountTokens:
-        def count(part: str) -> int:
-            most = len(part.encode(errors="replace")) + 2  # bytes, the first space and the end
-            return most if most <= limit else len(self.tokenizers[0].encode(part))
-
-        return count
+    def _count_tokens(self, text: str) -> int:
+        """Return the number of tokens, or a larger one if even that is within the limit."""
+        # There are no more tokens than bytes, with the first space and the end.
+        most = len(text.encode(errors="replace")) + 2
+        return most if most <= self._max_tokens else len(self.tokenizers[0].encode(text))
 
     def _finish(
         self,
-        work: _Work,
-        candidates: Iterator[tuple[int, list[Candidate]]],
+        prepared: _PreparedText,
+        results: Iterator[_Searched],
         alignments: bool,
         confidences: bool,
     ) -> Translation:
-        """Join the pieces of a text, taking the candidates of those that were searched, with limits on their length."""
-        translated, written, notices = [], [], [*work.document.notices]
-        for piece, kept in zip(work.document.pieces, work.protected, strict=True):
-            if kept:
-                limit, mine = next(candidates)
-                if len(mine[0][0].ids) >= limit:
-                    notices.append(
-                        f'the translation of "{piece.text[:40]}" was stopped at {limit} tokens and may lack its end; '
-                        "search.max_length and search.max_extra set this limit"
-                    )
-                translated.append(self._sentence(piece.text, kept, mine, alignments, confidences))
-                written.append([text for text, _ in translated[-1].n_best])
-            else:
-                written.append([piece.text])
-        count = max([1, *map(len, written)])
-        language = self.recipe.data.target_language
+        """Join the pieces of a text; those that were searched take the next results."""
+        notices = [*prepared.document.notices]
+        translated: list[Sentence] = []
+        texts: list[list[str]] = []  # of each piece, best first
+        for piece, protected in zip(prepared.document.pieces, prepared.protected, strict=True):
+            if protected is None:
+                texts.append([piece.text])
+                continue
+            result = next(results)
+            best, _ = result.candidates[0]
+            if len(best.ids) >= result.limit:
+                notices.append(
+                    f'the translation of "{piece.text[:40]}" was stopped at {result.limit} tokens '
+                    "and may lack its end; search.max_length and search.max_extra set this limit"
+                )
+            sentence = self._sentence(
+                piece.text, protected, result.candidates, alignments, confidences
+            )
+            translated.append(sentence)
+            texts.append([text for text, _ in sentence.n_best])
+
+        # The nth best text consists of the nth best translations, or the last if there are fewer.
         n_best = []
-        for rank in range(count):
-            chosen = [texts[min(rank, len(texts) - 1)] for texts in written]
-            scores = [one.n_best[min(rank, len(one.n_best) - 1)][1] for one in translated]
-            n_best.append((sentences.join(work.document, chosen, language), math.fsum(scores)))
-        return Translation(*n_best[0], tuple(n_best), tuple(translated), tuple(notices))
+        for rank in range(max([1, *map(len, texts)])):
+            chosen = [choices[min(rank, len(choices) - 1)] for choices in texts]
+            scores = []
+            for sentence in translated:
+                _, score = sentence.n_best[min(rank, len(sentence.n_best) - 1)]
+                scores.append(score)
+            text = sentences.join(prepared.document, chosen, self.recipe.data.target_language)
+            n_best.append((text, math.fsum(scores)))
+        text, score = n_best[0]
+        return Translation(text, score, tuple(n_best), tuple(translated), tuple(notices))
 
     def _sentence(
         self,
         source: str,
-        kept: markup.Protected,
+        protected: markup.Protected,
         candidates: list[Candidate],
         alignments: bool,
         confidences: bool,
     ) -> Sentence:
-        n_best, alignment = [], None
-        for rank, (hypothesis, written) in enumerate(candidates):
-            if kept.spans or (alignments and rank == 0):
-                links = self._links(kept.plain, written, hypothesis.ids)
-                if alignments and rank == 0:
-                    alignment = Alignment(kept.words(kept.plain), kept.words(written), links)
-                written = markup.restore(written, kept, links)
-            n_best.append((written, hypothesis.score))
-        best = candidates[0][0]
+        """Return the candidates of a piece with their markup, and with what else was requested."""
+        n_best = []
+        alignment = None
+        for rank, (hypothesis, text) in enumerate(candidates):
+            wants_alignment = alignments and rank == 0
+            if protected.spans or wants_alignment:
+                links = self._links(protected.plain, text, hypothesis.ids)
+                if wants_alignment:
+                    source_words = protected.words(protected.plain)
+                    alignment = Alignment(source_words, protected.words(text), links)
+                text = markup.restore(text, protected, links)
+            n_best.append((text, hypothesis.score))
+
+        best, _ = candidates[0]
         pieces = self.tokenizers[1].pieces([*best.ids, EOS]) if confidences else []
+        text, score = n_best[0]
         return Sentence(
-            source,
-            *n_best[0],
-            tuple(map(Token, pieces, best.token_confidences)),
-            tuple(n_best),
-            alignment,
+            source=source,
+            text=text,
+            score=score,
+            tokens=tuple(map(Token, pieces, best.token_confidences)),
+            n_best=tuple(n_best),
+            alignment=alignment,
         )
 
     def _links(
         self, source: str, translation: str, ids: Sequence[int]
     ) -> tuple[tuple[int, int], ...]:
+        """Return the word alignment, or no links if the model has no attention."""
         from transduce.translation.alignment import word_links
 
-        return (
-            word_links(self._model, self.tokenizers, source, translation, ids)
-            if self._model is not None
-            else ()
-        )
+        if self._model is None:
+            return ()
+        return word_links(self._model, self.tokenizers, source, translation, ids)
 
     @cached_property
     def _model(self) -> Transformer | None:
-        """The model in torch, for alignments, whatever engine searches; None if it has no attention to look at."""
+        """The model in torch, for alignments with any engine; None if it is not a `Transformer`."""
         from transduce.engines.torch import TorchEngine, load_model
         from transduce.model import Transformer
 
@@ -358,9 +399,20 @@ class Translator:
         return load_model(self._bundle)
 
 
+def _tokenizers_of(bundle: Bundle) -> list[bytes | None]:
+    """Return the contents of the tokenizer files that a bundle may have."""
+    names = sorted(set().union(*TOKENIZERS))
+    return [bundle.tokenizer_files.get(name) for name in names]
+
+
+def _are_hypotheses(hypotheses: Any) -> bool:
+    is_empty = not hypotheses
+    return not is_empty and all(isinstance(item, Hypothesis) for item in hypotheses)
+
+
 def _several(texts: Iterable[str]) -> Iterable[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InputError(
-            f"texts is {type(texts).__name__}; expected strings, such as a list of them"
+            f"texts is of type {type(texts).__name__}; expected several strings, such as a list"
         )
     return texts
