@@ -44,9 +44,9 @@ def test_a_users_mistake_is_one_line(bundle, tmp_path, capsys):
         (["export", str(tmp_path / "none"), "--to", "onnx", "x"], "does not exist"),
         (
             ["export", str(bundle.path), "--to", "onnx", "x", "--quantization", "int8"],
-            "an export to onnx has float32 and no quantization; leave out --quantization int8",
+            "an export to onnx is always in float32; leave out --quantization int8",
         ),
-        (["export", str(bundle.path), "--to", "ctranslate2", str(tmp_path)], "is already there"),
+        (["export", str(bundle.path), "--to", "ctranslate2", str(tmp_path)], "exists already"),
         (
             ["import", "huggingface", str(tmp_path)],
             "has no config.json; expected a MarianMT folder",

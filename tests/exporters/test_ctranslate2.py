@@ -28,7 +28,7 @@ def test_an_export_loads_and_brings_its_tokenizer_and_report(bundle, tmp_path):
     translator = ctranslate2.Translator(str(tmp_path / "out"), device="cpu")
     assert translator.translate_batch([["\u2581", "</s>"]], max_decoding_length=3)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    with pytest.raises(ExportError, match="is already there"):
+    with pytest.raises(ExportError, match="exists already"):
         export(bundle, tmp_path / "out")
 
 

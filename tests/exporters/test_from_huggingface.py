@@ -183,7 +183,7 @@ def test_pieces_that_differ_are_refused(folder, tmp_path, monkeypatch):
         return right(model, [*names[:9], names[10], names[9], *names[11:]], side)
 
     monkeypatch.setattr(from_huggingface, "arrange", swapped)
-    with pytest.raises(ExportError, match="transformers makes"):
+    with pytest.raises(ExportError, match="transformers encodes"):
         import_model(folder, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 

@@ -150,7 +150,7 @@ def test_a_vocabulary_that_differs_is_refused(bundle, tmp_path, monkeypatch):
         return [*names[:300], names[301], names[300], *names[302:]], model
 
     monkeypatch.setattr(huggingface, "separate", swapped)
-    with pytest.raises(ExportError, match="transformers makes"):
+    with pytest.raises(ExportError, match="transformers encodes"):
         export(bundle, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""What the command line calls: a bundle to a runtime, a folder to a bundle, and a line about it."""
+"""Export and import as functions of the command line, which return a line for the user."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ To = Literal["ctranslate2", "huggingface", "onnx", "argos"]
 
 
 def export(bundle: Path, out: Path, to: To, quantization: Quantization | None = None) -> str:
-    """Export; the line that says what was made and how far it differs."""
+    """Export a bundle, and return a line that says how far the result differs."""
     if quantization and to in ("huggingface", "onnx"):
         raise ExportError(
-            f"an export to {to} has float32 and no quantization; leave out --quantization {quantization}"
+            f"an export to {to} is always in float32; leave out --quantization {quantization}"
         )
-    loaded = load_bundle(find_bundle(bundle))  # what is not there is told without waiting for torch
+    # Errors about a missing bundle come before the slow import of torch.
+    loaded = load_bundle(find_bundle(bundle))
     if loaded.own_model or loaded.own_tokenizer:
-        what = f"model {loaded.own_model}" if loaded.own_model else "tokenizer"
+        part = f"model {loaded.own_model}" if loaded.own_model else "tokenizer"
         raise ExportError(
-            f"{loaded.path} was trained with your own {what}, which no other runtime can carry"
+            f"{loaded.path} was trained with your own {part}, which no other runtime can run; "
+            "export a bundle of a standard model"
         )
     from transduce.exporters import argos, ctranslate2, huggingface, onnx
 
@@ -32,33 +34,36 @@ def export(bundle: Path, out: Path, to: To, quantization: Quantization | None = 
     elif to == "onnx":
         figures = onnx.export(loaded, out)
     else:
-        figures = (argos if to == "argos" else ctranslate2).export(
-            loaded, out, quantization or "int8"
-        )
-    return f"{out} is ready; {_told(figures)}"
+        exporter = argos if to == "argos" else ctranslate2
+        figures = exporter.export(loaded, out, quantization or "int8")
+    return f"{out} is ready; {_summarize(figures)}"
 
 
 def import_folder(folder: Path, out: Path | None = None) -> str:
-    """Import; the line that says what was made and how to use it."""
-    if missing := [name for name in FILES if not (folder / name).is_file()]:
-        expected = f"expected a MarianMT folder: {', '.join(FILES)} and weights"
+    """Import a MarianMT folder as a bundle, and return a line that says how to use it."""
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        problem = f"has no {missing[0]}" if folder.exists() else "does not exist"
         raise ExportError(
-            f"{folder} {f'has no {missing[0]}' if folder.exists() else 'does not exist'}; {expected}"
+            f"{folder} {problem}; expected a MarianMT folder: {', '.join(FILES)} and weights"
         )
     from transduce.exporters.from_huggingface import import_model
 
     out = out or Path("runs") / folder.resolve().name / "best"
     figures = import_model(folder, out)
-    return f'{out} is ready; {_told(figures)}; next: transduce translate --model {out} "text"'
+    return f'{out} is ready; {_summarize(figures)}; next: transduce translate --model {out} "text"'
 
 
-def _told(figures: dict[str, Any]) -> str:
-    """The figures of a verification in words."""
-    told = (
-        f"{figures['same_translations']} of {figures['sequences']} sample translations are the same, "
-        f"log-probabilities differ by at most {figures['largest_difference']:.1e}"
+def _summarize(figures: dict[str, Any]) -> str:
+    """Return the figures of a verification in words."""
+    summary = (
+        f"{figures['same_translations']} of {figures['sequences']} sample translations are the "
+        f"same, log-probabilities differ by at most {figures['largest_difference']:.1e}"
     )
-    if rounded := figures.get("rounded"):
-        told += f" in float32; in {figures['quantization']} {rounded['same_translations']} are, and they differ by "
-        told += f"{rounded['largest_difference']:.1e}"
-    return told
+    rounded = figures.get("rounded")
+    if rounded:
+        summary += (
+            f" in float32; in {figures['quantization']} {rounded['same_translations']} are, and "
+            f"they differ by {rounded['largest_difference']:.1e}"
+        )
+    return summary

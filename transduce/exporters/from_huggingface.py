@@ -1,8 +1,9 @@
-"""Any MarianMT folder of Hugging Face, such as those of OPUS-MT, as a bundle: checked against `transformers`.
+"""Import of MarianMT folders of Hugging Face, such as those of OPUS-MT, verified in `transformers`.
 
-The vocabulary comes in our order: the end of a sentence, unknown, ..., padding. Pieces that a SentencePiece model cuts
-text into but vocab.json does not have are unknown to Marian; here they get rows of their own, equal to that of the
-unknown, which are never said.
+The vocabulary is brought into our order: the end of a sentence, unknown, all others, padding. A
+SentencePiece model may split text into pieces that vocab.json does not have. Marian treats these as
+unknown; here they get rows of their own, equal to that of the unknown piece, and are never
+generated.
 """
 
 from __future__ import annotations
@@ -50,85 +51,91 @@ _OURS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The pieces of a language in our order, the folder's id for each, and how many of them it does not have."""
+    """The pieces of a language in our order, with the folder's ids."""
 
     names: list[str]
-    ids: list[int]
-    orphans: int
+    ids: list[int]  # the folder's id of each piece
+    orphans: int  # how many pieces the folder does not have
 
     def filled(self, size: int) -> Vocabulary:
-        """With rows that nobody uses, up to this size: in Marian both languages have the same id for padding."""
+        """Return the vocabulary with unused rows up to this size.
+
+        In Marian, padding has the same id in both languages.
+        """
         missing = size - len(self.names)
-        names = [
-            *self.names[:-1],
-            *(f"<row {number}>" for number in range(missing)),
-            self.names[-1],
-        ]
+        unused = [f"<row {number}>" for number in range(missing)]
+        unknown_id = self.ids[1:2]
         return Vocabulary(
-            names, [*self.ids[:-1], *self.ids[1:2] * missing, self.ids[-1]], self.orphans + missing
+            names=[*self.names[:-1], *unused, self.names[-1]],
+            ids=[*self.ids[:-1], *unknown_id * missing, self.ids[-1]],
+            orphans=self.orphans + missing,
         )
 
     @property
     def said(self) -> range:
-        """Our ids of what a translation can be made of."""
+        """Our ids of the pieces that may be in a translation."""
         return range(2, len(self.names) - 1 - self.orphans)
 
 
-class Both(NamedTuple):
-    """The vocabularies of the two languages."""
+class Vocabularies(NamedTuple):
+    """The vocabularies of both languages."""
 
     source: Vocabulary
     target: Vocabulary
 
 
 def import_model(folder: Path, out: Path) -> dict[str, Any]:
-    """Make the bundle `out`; the figures of its verification, which are part of its provenance."""
+    """Write the bundle `out`, and return the figures of its verification."""
     if out.exists():
         raise ExportError(
             f"{out} exists already and is never overwritten; choose another folder with --out"
         )
+
+    # Tokenizers: one file for both languages if they are equal.
     theirs, tokenizer = _load(folder)
-    source, target = (
-        _vocabulary(folder, tokenizer, "source"),
-        _vocabulary(folder, tokenizer, "target"),
-    )
+    source = _vocabulary(folder, tokenizer, "source")
+    target = _vocabulary(folder, tokenizer, "target")
     size = max(len(source.names), len(target.names))
-    both = Both(source.filled(size), target.filled(size))
+    both = Vocabularies(source.filled(size), target.filled(size))
     files = {
         "source.model": arrange((folder / "source.spm").read_bytes(), both.source.names, "source"),
         "target.model": arrange((folder / "target.spm").read_bytes(), both.target.names, "target"),
     }
     if files["source.model"] == files["target.model"]:
         files = {"tokenizer.model": files["source.model"]}
+
+    # The model.
     weights, sharing = _weights(theirs, both)
     recipe = _recipe(theirs, tokenizer, both, sharing, joint="tokenizer.model" in files)
     ours = Transformer(recipe.model).eval()
     weights = {name: weights[name] for name in ours.state_dict()}
     ours.load_state_dict(weights)
-    # OPUS-MT forbids it by `bad_words_ids`.
+
+    # Compare. OPUS-MT excludes padding by `bad_words_ids`, which a model alone does not know.
     theirs.final_logits_bias[0, both.target.ids[-1]] = NEVER
     ids = Ids(both.source.ids, both.target.ids)
     figures = verify(ours, MarianRuntime(theirs, ids), said=both.target.said)
     verify_tokenizer(tokenizer, *Tokenizer.pair(files), ids, both.target.said)
+
     origin = {"imported from": f"the MarianMT folder {folder.resolve().name}"}
     save_bundle(out, recipe, weights, files, {}, origin | figures)
     return figures
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
+    """Load the model and the tokenizer of a folder."""
     try:
-        if (
-            kind := json.loads((folder / "config.json").read_bytes()).get("model_type")
-        ) != "marian":
-            raise ExportError(f"{folder / 'config.json'} has model_type {kind}; expected marian")
-        _refuse(
-            folder,
-            transformers().MarianConfig.from_pretrained(folder, local_files_only=True).to_dict(),
-        )
+        model_type = json.loads((folder / "config.json").read_bytes()).get("model_type")
+        if model_type != "marian":
+            raise ExportError(
+                f"{folder / 'config.json'} has model_type {model_type}; expected marian"
+            )
+        config = transformers().MarianConfig.from_pretrained(folder, local_files_only=True)
+        _refuse(folder, config.to_dict())
         return load_marian(folder), load_tokenizer(folder)
     except TransduceError:
         raise
-    except Exception as error:  # whatever a damaged or malicious file makes the library raise
+    except Exception as error:  # damaged or malicious files cause all kinds of errors
         reason = str(error).partition("\n")[0]
         raise ExportError(
             f"{folder} cannot be loaded by transformers ({reason}); download it again"
@@ -136,8 +143,8 @@ def _load(folder: Path) -> tuple[Any, Any]:
 
 
 def _refuse(folder: Path, settings: dict[str, Any]) -> None:
-    """What neither `transformers` nor a bundle carries, by its name."""
-    carried = {
+    """Raise an ExportError for the first setting that a bundle cannot represent."""
+    supported = {
         "normalize_before": (False,),
         "normalize_embedding": (False,),
         "add_final_layer_norm": (False,),
@@ -147,42 +154,62 @@ def _refuse(folder: Path, settings: dict[str, Any]) -> None:
         "decoder_start_token_id": (settings["pad_token_id"],),
         "activation_function": tuple(_OURS),
     }
-    for name, values in carried.items():
-        if (found := settings.get(name, values[0])) not in values:
+    for name, values in supported.items():
+        found = settings.get(name, values[0])
+        if found not in values:
             expected = " or ".join(map(str, values))
             raise ExportError(
-                f"{folder / 'config.json'} has {name} {found}; a bundle has only {expected}"
+                f"{folder / 'config.json'} has {name} {found}; a bundle supports only {expected}"
             )
 
 
 def _vocabulary(folder: Path, tokenizer: Any, side: Side) -> Vocabulary:
+    """Read the vocabulary of one language."""
     separate = tokenizer.separate_vocabs
     path = folder / ("target_vocab.json" if side == "target" and separate else "vocab.json")
     known: dict[str, int] = json.loads(path.read_bytes())
     names = sorted(known, key=known.__getitem__)
-    if list(map(known.__getitem__, names)) != list(range(len(names))):
+    ids = [known[name] for name in names]
+    if ids != list(range(len(names))):
         raise ExportError(
             f"{path} skips or repeats ids; expected every id from 0 to {len(names) - 1} once"
         )
-    end, unknown, pad = tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token
-    if missing := [name for name in (end, unknown, pad) if name not in known]:
+    end = tokenizer.eos_token
+    unknown = tokenizer.unk_token
+    pad = tokenizer.pad_token
+    missing = [name for name in (end, unknown, pad) if name not in known]
+    if missing:
         raise ExportError(f"{path} has no {missing[0]}; expected {end}, {unknown} and {pad}")
-    sides = (side,) if separate else ("source", "target")
-    cut = [piece for each in sides for piece in cut_into((folder / f"{each}.spm").read_bytes())]
-    orphans = [piece for piece in dict.fromkeys(cut) if piece not in known and not is_code(piece)]
+
+    # Pieces into which text may be split, but which have no id.
+    pieces = []
+    for language in (side,) if separate else ("source", "target"):
+        pieces += cut_into((folder / f"{language}.spm").read_bytes())
+    orphans = [
+        piece for piece in dict.fromkeys(pieces) if piece not in known and not is_code(piece)
+    ]
+
     others = [name for name in names if name not in (end, unknown, pad)]
     ordered = [end, unknown, *others, *orphans, pad]
-    return Vocabulary(ordered, [known.get(name, known[unknown]) for name in ordered], len(orphans))
+    return Vocabulary(
+        names=ordered,
+        ids=[known.get(name, known[unknown]) for name in ordered],
+        orphans=len(orphans),
+    )
 
 
-def _weights(theirs: Any, both: Both) -> tuple[dict[str, Tensor], Sharing]:
-    """Ours by name, all that a model of any sharing might need, and the sharing that loses nothing."""
-    found, config = theirs.state_dict(), theirs.config
+def _weights(theirs: Any, both: Vocabularies) -> tuple[dict[str, Tensor], Sharing]:
+    """Return our weights by name for any kind of sharing, and the sharing that loses nothing."""
+    config = theirs.config
+    state = theirs.state_dict()
     order = torch.argsort(halves(config.d_model))
     weights = {}
     for name, (other, axis) in places(_model(config)).items():
-        weights[name] = found[other] if axis is None else found[other].index_select(axis, order)
-    source, target = torch.tensor(both.source.ids), torch.tensor(both.target.ids)
+        weights[name] = state[other] if axis is None else state[other].index_select(axis, order)
+
+    # Bring the rows of embeddings and output into our order.
+    source = torch.tensor(both.source.ids)
+    target = torch.tensor(both.target.ids)
     weights["output_bias"] = weights["output_bias"][0, target]
     rows = {
         "source_embedding.weight": source,
@@ -190,37 +217,57 @@ def _weights(theirs: Any, both: Both) -> tuple[dict[str, Tensor], Sharing]:
         "output.weight": target,
     }
     for name, ids in rows.items():
-        if weights[name].size(0) <= int(ids.max()):
-            size, pieces = weights[name].size(0), int(ids.max()) + 1
+        size = weights[name].size(0)
+        pieces = int(ids.max()) + 1
+        if size < pieces:
             raise ExportError(
-                f"{name} has {size:,} rows, but the vocabulary {pieces:,} pieces; expected one for each"
+                f"{name} has {size:,} rows, but the vocabulary has {pieces:,} pieces; expected one "
+                "row for each"
             )
         weights[name] = weights[name][ids]
     weights["output_bias"][both.target.said.stop :] = NEVER
-    weights["output_bias"][-1] = 0  # padding needs none: it is no class
+    weights["output_bias"][-1] = 0  # padding needs no bias: it is never generated
+
     tied = torch.equal(weights["target_embedding.weight"], weights["output.weight"])
     joint = weights["source_embedding.weight"].equal(weights["target_embedding.weight"])
-    # Ours multiplies by sqrt(d_model) when it looks up (§3.4), not before the softmax.
+    # Our embeddings are multiplied by sqrt(d_model) when they are looked up (§3.4).
     if not config.scale_embedding:
         for name in ("source_embedding.weight", "target_embedding.weight"):
             weights[name] = weights[name] / config.d_model**0.5
         tied = False
-    return weights, "none" if not tied else "three-way" if joint else "two-way"
+    if not tied:
+        return weights, "none"
+    return weights, "three-way" if joint else "two-way"
 
 
 def _model(config: Any, **settings: Any) -> ModelConfig:
+    """Return the model's settings."""
     d_k = config.d_model // config.encoder_attention_heads
     return ModelConfig(
-        N=config.encoder_layers, N_decoder=config.decoder_layers, d_model=config.d_model, d_ff=config.encoder_ffn_dim,
-        h=config.encoder_attention_heads, d_k=d_k, d_v=d_k, p_drop=config.dropout,
-        p_drop_attention=config.attention_dropout, p_drop_activation=config.activation_dropout,
-        norm_eps=NORM_EPS, activation=_OURS[config.activation_function], attention_bias=True, output_bias=True,
+        N=config.encoder_layers,
+        N_decoder=config.decoder_layers,
+        d_model=config.d_model,
+        d_ff=config.encoder_ffn_dim,
+        h=config.encoder_attention_heads,
+        d_k=d_k,
+        d_v=d_k,
+        p_drop=config.dropout,
+        p_drop_attention=config.attention_dropout,
+        p_drop_activation=config.activation_dropout,
+        norm_eps=NORM_EPS,
+        activation=_OURS[config.activation_function],
+        attention_bias=True,
+        output_bias=True,
         **settings,
-    )  # fmt: skip
+    )
 
 
-def _recipe(theirs: Any, tokenizer: Any, both: Both, sharing: Sharing, *, joint: bool) -> Recipe:
-    config, search, size = theirs.config, theirs.generation_config, len(both.target.names)
+def _recipe(
+    theirs: Any, tokenizer: Any, both: Vocabularies, sharing: Sharing, *, joint: bool
+) -> Recipe:
+    config = theirs.config
+    search = theirs.generation_config
+    size = len(both.target.names)
     return Recipe(
         model=_model(config, sharing=sharing, vocab_size=size),
         data=DataConfig(
@@ -229,7 +276,7 @@ def _recipe(theirs: Any, tokenizer: Any, both: Both, sharing: Sharing, *, joint:
             max_tokens=min(config.max_position_embeddings, tokenizer.model_max_length),
             tokenizer=TokenizerConfig(vocab_size=size, joint=joint),
         ),
-        # Marian's length penalty is another formula; ours with the same exponent is the nearest.
+        # Marian has another formula of the length penalty; the same exponent comes closest.
         search=SearchConfig(
             beam_size=search.num_beams or 1,
             alpha=1.0 if search.length_penalty is None else search.length_penalty,

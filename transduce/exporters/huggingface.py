@@ -1,4 +1,4 @@
-"""A bundle as a MarianMTModel of Hugging Face, with a tokenizer that `transformers` loads: checked in that library."""
+"""Export to Hugging Face: a MarianMTModel with its tokenizer, verified in `transformers`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from transduce.exporters.marian import (
     transformers,
     verify_tokenizer,
 )
-from transduce.exporters.output import made_whole, write_report
+from transduce.exporters.output import complete_output, write_report
 from transduce.exporters.pieces import separate
 from transduce.exporters.verification import verify
 from transduce.storage.bundle import Bundle
 
 
 def refusal(config: ModelConfig) -> str | None:
-    """Why Marian cannot carry a model, or None where it can."""
+    """Return why Marian cannot represent a model, or None if it can."""
     expected = {
         "norm_order": "post",
         "norm": "layer",
@@ -42,20 +42,27 @@ def refusal(config: ModelConfig) -> str | None:
         "source_vocab_size": config.vocab_size if config.source_vocab_size else None,
     }
     for name, value in expected.items():
-        if (found := getattr(config, name)) != value:
-            return f"model.{name} is {found}; Marian has only {value if value is not None else 'models without it'}"
+        found = getattr(config, name)
+        if found != value:
+            supported = "models without it" if value is None else value
+            return f"model.{name} is {found}; Marian supports only {supported}"
     if not config.d_k == config.d_v == config.d_model / config.h:
-        return f"model.d_k is {config.d_k} and model.d_v {config.d_v}; Marian needs both to be d_model / h"
+        return (
+            f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; "
+            "Marian needs both to be d_model / h"
+        )
     if config.activation not in ACTIVATIONS:
-        return f"model.activation is {config.activation}; Marian has only {', '.join(ACTIVATIONS)}"
+        supported = ", ".join(ACTIVATIONS)
+        return f"model.activation is {config.activation}; Marian supports only {supported}"
     return None
 
 
 def export(bundle: Bundle, out: Path) -> dict[str, Any]:
-    """Make the folder `out`; the report that is written into it."""
-    if reason := refusal(bundle.recipe.model):
+    """Write the folder `out`, and return the report that is written into it."""
+    reason = refusal(bundle.recipe.model)
+    if reason:
         raise ExportError(reason)
-    with made_whole(out) as work:
+    with complete_output(out) as work:
         work.mkdir()
         _write_tokenizer(bundle, work)
         _marian(bundle).save_pretrained(work)
@@ -66,82 +73,114 @@ def export(bundle: Bundle, out: Path) -> dict[str, Any]:
 
 
 def _marian(bundle: Bundle) -> Any:
-    """The model with our weights."""
+    """Return the Marian model with the bundle's weights."""
     library = transformers()
-    ours, data, search = bundle.recipe.model, bundle.recipe.data, bundle.recipe.search
+    ours = bundle.recipe.model
+    search = bundle.recipe.search
+    max_length = max(1024, bundle.recipe.data.max_tokens)
     special: dict[str, Any] = {
         "eos_token_id": 0,
         "pad_token_id": ours.pad,
         "decoder_start_token_id": ours.pad,
     }
-    limits: dict[str, Any] = {"max_length": max(1024, data.max_tokens)}
     config = library.MarianConfig(
-        vocab_size=ours.vocab_size, decoder_vocab_size=ours.vocab_size, d_model=ours.d_model,
-        encoder_layers=ours.N, decoder_layers=ours.decoder_layers,
-        encoder_attention_heads=ours.h, decoder_attention_heads=ours.h,
-        encoder_ffn_dim=ours.d_ff, decoder_ffn_dim=ours.d_ff, activation_function=ACTIVATIONS[ours.activation],
-        dropout=ours.p_drop, attention_dropout=ours.p_drop_attention, activation_dropout=ours.p_drop_activation,
-        max_position_embeddings=limits["max_length"], scale_embedding=True, forced_eos_token_id=None,
-        share_encoder_decoder_embeddings=ours.sharing == "three-way", tie_word_embeddings=ours.sharing != "none",
-        architectures=["MarianMTModel"], **special,
-    )  # fmt: skip
+        vocab_size=ours.vocab_size,
+        decoder_vocab_size=ours.vocab_size,
+        d_model=ours.d_model,
+        encoder_layers=ours.N,
+        decoder_layers=ours.decoder_layers,
+        encoder_attention_heads=ours.h,
+        decoder_attention_heads=ours.h,
+        encoder_ffn_dim=ours.d_ff,
+        decoder_ffn_dim=ours.d_ff,
+        activation_function=ACTIVATIONS[ours.activation],
+        dropout=ours.p_drop,
+        attention_dropout=ours.p_drop_attention,
+        activation_dropout=ours.p_drop_activation,
+        max_position_embeddings=max_length,
+        scale_embedding=True,
+        forced_eos_token_id=None,
+        share_encoder_decoder_embeddings=ours.sharing == "three-way",
+        tie_word_embeddings=ours.sharing != "none",
+        architectures=["MarianMTModel"],
+        **special,
+    )
     model = library.MarianMTModel(config)
-    found = model.load_state_dict(_weights(bundle), strict=False)
-    assert not [
-        name
-        for name in (*found.missing_keys, *found.unexpected_keys)
-        if "embed_positions" not in name
-    ], found
+
+    # Only the sinusoids, which the library computes itself, are not among our weights.
+    loaded = model.load_state_dict(_weights(bundle), strict=False)
+    unmatched = [*loaded.missing_keys, *loaded.unexpected_keys]
+    assert all("embed_positions" in name for name in unmatched), loaded
     model.tie_weights()
-    if search.beam_size > 1:  # another formula than ours; with the same exponent it is the nearest
-        limits["length_penalty"] = search.alpha
+
+    generation: dict[str, Any] = {"max_length": max_length}
+    if search.beam_size > 1:
+        # The library has another formula than ours; the same exponent comes closest.
+        generation["length_penalty"] = search.alpha
     model.generation_config = library.GenerationConfig(
-        num_beams=search.beam_size, **special, **limits
+        num_beams=search.beam_size, **special, **generation
     )
     return model.eval()
 
 
 def _weights(bundle: Bundle) -> dict[str, Tensor]:
-    ours, config = bundle.weights(), bundle.recipe.model
-    order, table, found = halves(config.d_model), places(config), {}
-    for name, (theirs, axis) in table.items():
+    """Return the bundle's weights by Marian's names, with its order of dimensions."""
+    ours = bundle.weights()
+    config = bundle.recipe.model
+    order = halves(config.d_model)
+    weights = {}
+    for name, (theirs, axis) in places(config).items():
         if name in ours:
-            found[theirs] = ours[name] if axis is None else ours[name].index_select(axis, order)
+            weights[theirs] = ours[name] if axis is None else ours[name].index_select(axis, order)
         elif name.endswith(".bias"):
-            found[theirs] = torch.zeros_like(ours[f"{name.removesuffix('bias')}weight"][:, 0])
-    target = found["model.decoder.embed_tokens.weight"]
-    found.setdefault("model.encoder.embed_tokens.weight", target)
-    found.setdefault("lm_head.weight", target)
+            matrix = ours[f"{name.removesuffix('bias')}weight"]
+            weights[theirs] = torch.zeros_like(matrix[:, 0])
+
+    # Shared matrices have several names there.
+    target = weights["model.decoder.embed_tokens.weight"]
+    weights.setdefault("model.encoder.embed_tokens.weight", target)
+    weights.setdefault("lm_head.weight", target)
     if config.sharing == "three-way":
-        found["model.shared.weight"] = target
+        weights["model.shared.weight"] = target
+
     bias = ours.get("output_bias", torch.zeros(config.vocab_size)).clone()
-    bias[-1] = NEVER  # padding is never said
-    found["final_logits_bias"] = bias[None]
-    return found
+    bias[-1] = NEVER  # padding is never generated
+    weights["final_logits_bias"] = bias[None]
+    return weights
 
 
 def _write_tokenizer(bundle: Bundle, work: Path) -> None:
-    files, data = bundle.tokenizer_files, bundle.recipe.data
+    """Write the SentencePiece models, vocabularies and settings of a MarianTokenizer."""
+    files = bundle.tokenizer_files
+    data = bundle.recipe.data
     vocabularies = {}
     for side in ("source", "target"):
         vocabularies[side], model = separate(files.get("tokenizer.model") or files[f"{side}.model"])
         (work / f"{side}.spm").write_bytes(model)
+
     joint = vocabularies["source"] == vocabularies["target"]
-    written = {"vocab.json": vocabularies["source"]} | (
-        {} if joint else {"target_vocab.json": vocabularies["target"]}
-    )
-    for name, pieces in written.items():
-        _write_json(work / name, {piece: index for index, piece in enumerate(pieces)})
-    eos, unk, pad = (vocabularies["target"][index] for index in (0, 1, -1))
-    special = {"eos_token": eos, "unk_token": unk, "pad_token": pad}
+    _write_vocabulary(work / "vocab.json", vocabularies["source"])
+    if not joint:
+        _write_vocabulary(work / "target_vocab.json", vocabularies["target"])
+
+    special = {
+        "eos_token": vocabularies["target"][0],
+        "unk_token": vocabularies["target"][1],
+        "pad_token": vocabularies["target"][-1],
+    }
     _write_json(work / "special_tokens_map.json", special)
-    languages = {"source_lang": data.source_language, "target_lang": data.target_language}
     settings = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": not joint,
         "model_max_length": data.max_tokens,
+        "source_lang": data.source_language,
+        "target_lang": data.target_language,
     }
-    _write_json(work / "tokenizer_config.json", {**settings, **languages, **special})
+    _write_json(work / "tokenizer_config.json", {**settings, **special})
+
+
+def _write_vocabulary(path: Path, pieces: list[str]) -> None:
+    _write_json(path, {piece: index for index, piece in enumerate(pieces)})
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -149,21 +188,25 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _readme(bundle: Bundle) -> str:
-    data, search = bundle.recipe.data, bundle.recipe.search
+    data = bundle.recipe.data
+    search = bundle.recipe.search
     return f"""# Translation from {data.source_language} to {data.target_language}, for transformers
 
 ```python
 from transformers import MarianMTModel, MarianTokenizer
 
-tokenizer, model = MarianTokenizer.from_pretrained("."), MarianMTModel.from_pretrained(".")
+tokenizer = MarianTokenizer.from_pretrained(".")
+model = MarianMTModel.from_pretrained(".")
 source = tokenizer("in 98 weeks", return_tensors="pt")
 longest = source["input_ids"].size(1) + {search.max_extra}
-(ids,) = model.generate(**source, num_beams={search.beam_size}, max_new_tokens=longest, max_length=None)
+(ids,) = model.generate(
+    **source, num_beams={search.beam_size}, max_new_tokens=longest, max_length=None
+)
 print(tokenizer.decode(ids, skip_special_tokens=True))
 ```
 
-The model's own length penalty is ((5 + length) / 6)^{search.alpha}, that of `generate` length^`length_penalty`: with
-the same exponent it is the nearest. No sentence of more than {data.max_tokens} tokens was learnt from; split longer
-ones.
-`export.json` says how this was compared with the model that it was made of.
+transduce uses the length penalty ((5 + length) / 6)^{search.alpha}, `generate` uses
+length^`length_penalty`; the same exponent comes closest. The training data had no sentence of more
+than {data.max_tokens} tokens; split longer ones.
+`export.json` has the comparison of this model with the original.
 """

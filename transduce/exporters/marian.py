@@ -1,7 +1,8 @@
-"""The Marian layout of Hugging Face: which weight is which, and the paper's sinusoids in another order of dimensions.
+"""The layout of Marian models in transformers: names of weights and order of dimensions.
 
-Ours alternate sines and cosines (§3.5); Marian has all sines, then all cosines. The residual stream's dimensions have
-no order of their own, so permuting every weight that reads or writes it gives exactly the same model.
+Our sinusoids alternate sines and cosines (§3.5); Marian has all sines first, then all cosines. The
+dimensions of the residual stream have no order of their own. So permuting every weight that reads
+or writes it gives exactly the same model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from transduce.errors import ExportError, require
 from transduce.exporters.pieces import is_code
 from transduce.exporters.verification import sample_ids
 
-NEVER = -1e9  # a bias that leaves no probability, and stays finite in any sum
+NEVER = -1e9  # a bias that makes a probability zero and stays finite in any sum
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
 NORM_EPS = 1e-5  # built into Marian
 _ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
@@ -32,14 +33,17 @@ _PROJECTIONS = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_p
 
 
 class Place(NamedTuple):
-    """Where Marian keeps a weight of ours, and which of its axes runs along the residual stream."""
+    """The name of a weight in Marian, and which of its axes is the residual stream."""
 
     name: str
     axis: int | None
 
 
 def places(config: ModelConfig) -> dict[str, Place]:
-    """Every weight by our name. Ours may lack biases, and matrices that Marian shares have several names there."""
+    """Return the place of every weight by our name.
+
+    Our model may lack some biases. Matrices that are shared in Marian have several names there.
+    """
     found = {
         "target_embedding.weight": Place("model.decoder.embed_tokens.weight", 1),
         "source_embedding.weight": Place("model.encoder.embed_tokens.weight", 1),
@@ -48,15 +52,15 @@ def places(config: ModelConfig) -> dict[str, Place]:
     }
     for stack, depth in (("encoder", config.N), ("decoder", config.decoder_layers)):
         for index in range(depth):
-            ours, theirs = f"{stack}.{index}", f"model.{stack}.layers.{index}"
-            for attention, other in list(_ATTENTIONS.items())[: 1 if stack == "encoder" else 2]:
+            ours = f"{stack}.{index}"
+            theirs = f"model.{stack}.layers.{index}"
+            for attention, other in _ATTENTIONS.items():
+                if stack == "encoder" and attention == "cross_attention":
+                    continue
                 for part, projection in _PROJECTIONS.items():
-                    _linear(
-                        found,
-                        f"{ours}.{attention}.{part}",
-                        f"{theirs}.{other}.{projection}",
-                        part == "w_o",
-                    )
+                    our_name = f"{ours}.{attention}.{part}"
+                    their_name = f"{theirs}.{other}.{projection}"
+                    _linear(found, our_name, their_name, part == "w_o")
                 _norm(found, f"{ours}.{attention}_residual.norm", f"{theirs}.{other}_layer_norm")
             _linear(found, f"{ours}.feed_forward.w_1", f"{theirs}.fc1", False)
             _linear(found, f"{ours}.feed_forward.w_2", f"{theirs}.fc2", True)
@@ -75,74 +79,74 @@ def _norm(found: dict[str, Place], ours: str, theirs: str) -> None:
 
 
 def halves(d_model: int) -> Tensor:
-    """Our dimensions in Marian's order; its inverse (argsort) is the way back."""
+    """Return our dimensions in Marian's order; argsort gives the inverse permutation."""
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
 
 class Ids(NamedTuple):
-    """What a folder calls each of our ids."""
+    """The ids of a Marian folder for each of our ids."""
 
     source: Sequence[int]
     target: Sequence[int]
 
 
 class MarianRuntime:
-    """A folder in `transformers`, with its ids for ours where they are not the same."""
+    """A model in `transformers`; `ids` translates between its ids and ours if they differ."""
 
     name = "transformers"
 
     def __init__(self, model: Any, ids: Ids | None = None) -> None:
-        self._model, self._ids = model, ids
+        self._model = model
+        self._ids = ids
 
     @torch.inference_mode()
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> Sequence[float]:
-        written = torch.tensor(
-            [self._ids.target[token] for token in target] if self._ids else list(target)
-        )
+        ids = [self._ids.target[token] for token in target] if self._ids else list(target)
+        target_ids = torch.tensor(ids)
         start = torch.tensor([self._model.config.decoder_start_token_id])
-        logits = self._model(
-            input_ids=self._written(source),
-            decoder_input_ids=torch.cat([start, written[:-1]])[None],
-        ).logits[0]
-        found: list[float] = (
-            F.log_softmax(logits, dim=-1).gather(-1, written[:, None])[:, 0].tolist()
-        )
-        return found
+        shifted = torch.cat([start, target_ids[:-1]])[None]
+        output = self._model(input_ids=self._source_ids(source), decoder_input_ids=shifted)
+        all_log_probs = F.log_softmax(output.logits[0], dim=-1)  # (T, V)
+        log_probs: list[float] = all_log_probs.gather(-1, target_ids[:, None])[:, 0].tolist()
+        return log_probs
 
     def greedy(self, source: Sequence[int], length: int) -> Sequence[int]:
-        ids = self._model.generate(
-            input_ids=self._written(source),
+        output = self._model.generate(
+            input_ids=self._source_ids(source),
             num_beams=1,
             do_sample=False,
             max_new_tokens=length + 1,
             max_length=None,
-        )[0, 1:].tolist()
+        )
+        ids = output[0, 1:].tolist()
         ours = [self._ids.target.index(token) for token in ids] if self._ids else ids
         return ours[: ours.index(0)] if 0 in ours else ours[:length]
 
-    def _written(self, source: Sequence[int]) -> Tensor:
-        return torch.tensor(
-            [[self._ids.source[token] for token in source] if self._ids else list(source)]
-        )
+    def _source_ids(self, source: Sequence[int]) -> Tensor:
+        ids = [self._ids.source[token] for token in source] if self._ids else list(source)
+        return torch.tensor([ids])
 
 
 def load_marian(folder: Path) -> Any:
-    """The model of a folder on this machine, read from safetensors, or of a pickle the tensors and nothing else."""
-    model, told = transformers().MarianMTModel.from_pretrained(
+    """Load the model of a local folder, from safetensors or from the tensors of a pickle."""
+    model, info = transformers().MarianMTModel.from_pretrained(
         folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
     )
-    # What is not there would be made up: another model each time, which agrees with itself.
-    if lacking := [*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])]:
+    # The library would initialize missing weights with random numbers.
+    mismatched = [key for key, *_ in info["mismatched_keys"]]
+    lacking = [*info["missing_keys"], *mismatched]
+    if lacking:
         raise ExportError(
-            f"{folder} has no weights for {sorted(lacking)[0]}, or of another shape than config.json says"
+            f"{folder} has no weights for {sorted(lacking)[0]}, or weights of another shape than "
+            "config.json says; download the folder again"
         )
     return model.eval()
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder."""
+    """Load the tokenizer of a local folder."""
     with warnings.catch_warnings():
-        # Which it would load and never call.
+        # The library would import sacremoses but never call it.
         warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
         return transformers().MarianTokenizer.from_pretrained(folder, local_files_only=True)
 
@@ -154,40 +158,42 @@ def verify_tokenizer(
     ids: Ids | None = None,
     said: range | None = None,
 ) -> None:
-    """A sample of texts becomes the same ids in both, and a sample of ids the same text."""
+    """Raise an ExportError unless both tokenizers encode and decode random samples alike."""
     chance = random.Random(2)
     codes, plain = _pieces(source, range(2, source.pad))
     texts = [text.strip() for text in source.decode_batch(sample_ids(plain, chance))]
-    for text in [
-        *texts,
-        *(f"{code} {text}" for code, text in zip(codes, itertools.cycle(texts), strict=False)),
-    ]:
-        here = [ids.source[token] if ids else token for token in source.encode(text)]
-        if here != (there := theirs(text).input_ids):
+    with_codes = [
+        f"{code} {text}" for code, text in zip(codes, itertools.cycle(texts), strict=False)
+    ]
+    for text in [*texts, *with_codes]:
+        expected = [ids.source[token] if ids else token for token in source.encode(text)]
+        found = theirs(text).input_ids
+        if found != expected:
             raise ExportError(
-                f"transformers makes the tokens {there} of {text!r}, but transduce {here}"
+                f"transformers encodes {text!r} as the tokens {found}, but transduce as {expected}"
             )
-    for tokens in sample_ids(_pieces(target, said or range(2, target.pad))[1], chance):
-        written = target.decode(tokens).strip()
-        if written != (
-            other := theirs.decode(
-                [ids.target[token] if ids else token for token in tokens]
-            ).strip()
-        ):
+
+    _, target_ids = _pieces(target, said or range(2, target.pad))
+    for tokens in sample_ids(target_ids, chance):
+        expected_text = target.decode(tokens).strip()
+        their_tokens = [ids.target[token] if ids else token for token in tokens]
+        found_text = theirs.decode(their_tokens).strip()
+        if found_text != expected_text:
             raise ExportError(
-                f"transformers makes {other!r} of the tokens {tokens}, but transduce {written!r}"
+                f"transformers decodes the tokens {tokens} as {found_text!r}, but transduce as "
+                f"{expected_text!r}"
             )
 
 
 def _pieces(tokenizer: Tokenizer, ids: range) -> tuple[list[str], list[int]]:
-    """Codes of target languages, and the ids of all other pieces."""
+    """Return the codes of target languages, and the ids of all other pieces."""
     pieces = dict(zip(ids, tokenizer.pieces(ids), strict=True))
     codes = [piece[1:] for piece in pieces.values() if is_code(piece)]
     return codes, [token for token, piece in pieces.items() if not is_code(piece)]
 
 
 def transformers() -> ModuleType:
-    """The library, without its progress bars: loading takes a second."""
+    """Return the library, with its progress bars switched off."""
     library = require("transformers", extra="export")
     library.logging.disable_progress_bar()
     return library

@@ -1,4 +1,4 @@
-"""An export is whole and verified, or not there: made aside, and moved into place when all has gone well."""
+"""The output of an export: written under another name, and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ REPORT = "export.json"
 
 
 @contextmanager
-def made_whole(out: Path) -> Iterator[Path]:
-    """Where to make a file or a folder that becomes `out` if the block ends without an error."""
+def complete_output(out: Path) -> Iterator[Path]:
+    """Yield a path for a file or folder that becomes `out` if the block ends without an error."""
     if out.exists():
-        raise ExportError(f"{out} is already there; choose another place, or remove it")
+        raise ExportError(f"{out} exists already; choose another place, or remove it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
@@ -35,10 +35,15 @@ def made_whole(out: Path) -> Iterator[Path]:
 
 
 def write_report(folder: Path, bundle: Bundle, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """What was compared and how far it differed, beside what it is about; who may read this may read that."""
+    """Write the report of the verification beside the export, and return it.
+
+    All files get the permissions of the report: some libraries make theirs readable only for the
+    owner.
+    """
     report = {"bundle": bundle.fingerprint, **figures}
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    mode = stat.S_IMODE((folder / REPORT).stat().st_mode)
     for file in folder.iterdir():
-        if file.is_file():  # some libraries keep what they write to its owner
-            file.chmod(stat.S_IMODE((folder / REPORT).stat().st_mode))
+        if file.is_file():
+            file.chmod(mode)
     return report
