@@ -173,7 +173,7 @@ def test_languages_that_are_given_count(text, tmp_path):
         ("a\nb\n", "a\n", {}, "mine.de has 1 lines but .*mine.en has 2; they must be parallel"),
         ("", "", {}, "mine.en and .*mine.de has no text; expected one sentence per line"),
         ("\n\n", "\n\n", {}, "mine.de has no text; expected one sentence per line"),
-        ("a\n", None, {}, r"mine.de does not exist; expected a file of text"),
+        ("a\n", None, {}, r"mine.de does not exist; expected a text file"),
         ("a\n" * 5, "b\n" * 5, {}, "has 5 pairs, too few to hold out"),
         ("a\n", "b\n", {"preset": "tyni"}, "'tyni' is not the name of a preset"),
         ("a\n", "b\n", {"source_language": "../x"}, "'../x' is not a language code"),
