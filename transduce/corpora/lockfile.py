@@ -34,7 +34,8 @@ class Lock:
                     self.files[name] = {**file, "bytes": size, "sha256": file["sha256"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise DataError(
-                f"{self.path} is not a lock file; restore it, or delete it to trust the files as they are"
+                f"{self.path} is not a lock file; restore it, or delete it to trust the files as "
+                "they are"
             ) from None
 
     def expected_bytes(self, name: str) -> int | None:

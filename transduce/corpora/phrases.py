@@ -1,7 +1,7 @@
 """Generate a corpus: dates, times, numbers, money and quantities in two languages.
 
-Every random value is worded in both languages by Babel (CLDR) and num2words, so that translations are
-exact, and each source has one translation.
+Every random value is worded in both languages by Babel (CLDR) and num2words, so that translations
+are exact, and each source has one translation.
 """
 
 from __future__ import annotations
@@ -61,9 +61,12 @@ COUNTRIES = (
     "DE AT CH FR BE NL LU IT ES PT GB IE DK SE NO FI IS PL CZ SK HU RO BG GR HR RS UA TR US CA MX "
     "BR AR CL CO PE CN JP KR IN ID TH VN PH AU NZ EG MA ZA KE NG SA IL"
 )
-NAMED_LANGUAGES = "en de fr es it pt nl da sv fi is pl cs sk hu ro bg el hr sr uk ru tr ar he hi id th vi ja ko zh"
-# Some rules of cleaning are off, since the pairs are correct: a number may be one word in a language
-# and seven in another, and 3:30 PM is 15:30.
+NAMED_LANGUAGES = (
+    "en de fr es it pt nl da sv fi is pl cs sk hu ro bg el hr sr uk ru tr "
+    "ar he hi id th vi ja ko zh"
+)
+# Some rules of cleaning are off, since the pairs are correct: a number may be one word in one
+# language and seven in another, and 3:30 PM is 15:30.
 SETTINGS = """
 [data.clean]
 off = ["length-ratio", "numbers", "wrong-language"]

@@ -103,8 +103,8 @@ def in_order(
         room = (up_to(room[0], TILE), up_to(room[1], TILE))
     if section.longest > min(room):
         raise DataError(
-            f"the longest sentence has {section.longest:,} tokens, but a batch holds {min(room):,}; "
-            "use larger batches"
+            f"the longest sentence has {section.longest:,} tokens, but a batch holds "
+            f"{min(room):,}; use larger batches"
         )
     start = 0
     while start < section.pairs:
@@ -167,8 +167,8 @@ def _arrange(
     """
     if ids.max(initial=0) >= pad:
         raise DataError(
-            f"the token store holds the id {ids.max()}, but ids must be below {pad}: it is damaged; "
-            "delete it and run transduce prepare again"
+            f"the token store holds the id {ids.max()}, but ids must be below {pad}: it is "
+            "damaged; delete it and run transduce prepare again"
         )
     # For each token: its sentence, its position in the sentence, and its place in the array.
     tokens = len(ids)

@@ -154,7 +154,7 @@ def _encoders(task: Task) -> tuple[RowEncoder, RowEncoder]:
 
 @functools.cache
 def _load_encoder(path: Path, modified: int, bpe: bool) -> RowEncoder:
-    """Return the encoder of a file, once a process. `modified` tells two files of one name apart."""
+    """Load an encoder, once a process; `modified` distinguishes two files with one name."""
     tokenizer = Tokenizer.load(path)
     return WordEncoder(tokenizer) if bpe else RowEncoder(tokenizer)
 

@@ -1,8 +1,9 @@
-"""Identify the inputs of a token store: a fingerprint of its settings and of the content of every file.
+"""Identify the inputs of a token store: a fingerprint of its settings and files.
 
 A file is hashed only if its size or modification time differs from what the existing store
 recorded, so a change that keeps both is not detected. A copy or a `touch` does not change the
-fingerprint. A file that no longer exists counts as unchanged: a store can be moved without its text.
+fingerprint. A file that no longer exists counts as unchanged: a store can be moved without its
+text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Use any object with `size`, `encode` and `decode` as the tokenizer.
 
-Its ids are increased by two, since 0 and 1 are the end of a sentence and the unknown token here, and
-padding comes last. Its code is not saved: a store or bundle made with it records only its name, and
-the user must pass the same tokenizer again.
+Its ids are increased by two, since 0 and 1 are the end of a sentence and the unknown token here,
+and padding comes last. Its code is not saved: a store or bundle made with it records only its name,
+and the user must pass the same tokenizer again.
 """
 
 from __future__ import annotations

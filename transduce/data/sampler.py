@@ -258,7 +258,7 @@ class _Stream:
         return int(raw(1, "pass", *self.seed, number)[0]) % len(self.corpus)
 
     def _row_at(self, tokens: int, low: int, high: int) -> int:
-        """Return the first row from `low` to `high` that has at least this many tokens before it."""
+        """Return the first row from `low` to `high` with at least this many tokens before it."""
         return low + bisect.bisect_left(range(low, high), tokens, key=self._tokens_before)
 
     def _tokens_before(self, row: int) -> int:

@@ -1,9 +1,9 @@
 """Read a token store: token ids on disk, written once and memory-mapped.
 
 A store is a folder. Each of its ragged arrays is two plain files of little-endian numbers,
-`NAME.values` and `NAME.offsets`. `manifest.json` is written last; it has the inputs of the store and
-the size and SHA-256 of every file. Opening a store compares the sizes, which takes the same time for
-any store; `Store.verify` compares the contents.
+`NAME.values` and `NAME.offsets`. `manifest.json` is written last; it has the inputs of the store
+and the size and SHA-256 of every file. Opening a store compares the sizes, which takes the same
+time for any store; `Store.verify` compares the contents.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Section:
 
 
 class Store:
-    """An opened token store with the sections `train`, `validation` and `test`, which may be empty."""
+    """An opened token store. Its sections `train`, `validation` and `test` may be empty."""
 
     def __init__(self, path: Path, tokenizers: Mapping[str, Tokenizer] | None = None) -> None:
         """Open a store and compare the sizes of its files with the manifest.
@@ -216,8 +216,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise DataError(_damaged(path, f"{MANIFEST} cannot be read ({error})")) from None
     if content.get("format") != FORMAT:
         raise DataError(
-            f"{path} is a token store of format {content.get('format')}, but this version of transduce "
-            f"reads format {FORMAT}; run transduce prepare again"
+            f"{path} is a token store of format {content.get('format')}, but this version of "
+            f"transduce reads format {FORMAT}; run transduce prepare again"
         )
     if not intact:
         raise DataError(_damaged(path, f"{MANIFEST} does not match its own checksum"))

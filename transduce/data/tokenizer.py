@@ -1,8 +1,8 @@
-"""Convert text to token ids and back, without loss, with SentencePiece: byte-pair encoding (§5.1) or unigram.
+"""Convert text to token ids and back, without loss: byte-pair encoding (§5.1) or unigram.
 
 The ids are the ones that other runtimes expect: end of sentence 0, unknown 1, padding the last. A
-tokenizer is a standard SentencePiece model. Its normalization of punctuation is part of the model, so
-that every program that loads the file does the same.
+tokenizer is a standard SentencePiece model. Its normalization of punctuation is part of the model,
+so that every program that loads the file does the same.
 """
 
 # ruff: noqa: RUF001
@@ -269,7 +269,7 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
 
 
 def _punctuation_rules() -> str:
-    """Return SentencePiece's table of replacements: plain punctuation and spaces, and Unicode NFC."""
+    """Return SentencePiece's table of replacements: plain punctuation, and Unicode NFC."""
     plain: dict[int, str] = {}
     for replacement, characters in _PLAIN.items():
         plain |= {ord(character): replacement for character in characters}
@@ -320,6 +320,6 @@ def _refuse_surrogates(texts: Sequence[str]) -> None:
         except UnicodeEncodeError as error:
             code = f"U+{ord(text[error.start]):04X}"
             raise InputError(
-                f"character {error.start + 1} of the text is the unpaired surrogate {code}, which is "
-                "not Unicode text; decode the input as UTF-8"
+                f"character {error.start + 1} of the text is the unpaired surrogate {code}, which "
+                "is not Unicode text; decode the input as UTF-8"
             ) from None

@@ -52,8 +52,8 @@ def spread(
                 yield future.result()
     except BrokenProcessPool:
         raise DataError(
-            "a worker process was killed, most likely for lack of memory; run the command again with "
-            "fewer --workers: it goes on where it stopped (a Python script also needs: "
+            "a worker process was killed, most likely for lack of memory; run the command again "
+            "with fewer --workers: it goes on where it stopped (a Python script also needs: "
             "if __name__ == '__main__')"
         ) from None
     finally:

@@ -1,7 +1,7 @@
 """Rules about the characters of a text: broken encodings and invisible characters.
 
-`UNPRINTABLE_RULES` apply only to texts that are not `str.isprintable`, and `NON_ASCII_RULES` only to
-texts that are not `str.isascii`: two quick questions spare most sentences all of these rules.
+`UNPRINTABLE_RULES` apply only to texts that are not `str.isprintable`, and `NON_ASCII_RULES` only
+to texts that are not `str.isascii`: two quick questions spare most sentences all of these rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def has_undecodable(text: str) -> bool:
 def has_lone_surrogate(text: str) -> bool:
     """Return whether a text has half a UTF-16 pair.
 
-    It comes from a JSON escape such as \\ud800, or from the three bytes that some programs write for it.
+    It comes from a JSON escape such as \\ud800, or from the three bytes that some programs
+    write for it.
     """
     return _SURROGATE.search(text) is not None or _ESCAPED_SURROGATE.search(text) is not None
 
@@ -54,9 +55,9 @@ UNPRINTABLE_RULES: dict[str, Callable[[str], bool]] = {
 # The bytes 80..BF, which continue a UTF-8 character, as Latin-1 and as Windows-1252 show them.
 _WINDOWS_1252 = "".join(bytes([byte]).decode("cp1252", "ignore") for byte in range(0x80, 0xA0))
 _TAIL = f"[\x80-\xbf{_WINDOWS_1252}]"
-# Misread Latin letters and punctuation begin with Ã or Â, misread quotation marks and dashes with â€.
-# Other letters are common in front of a quotation mark (`é”`), so two misread characters in a row are
-# required.
+# Misread Latin letters and punctuation begin with Ã or Â, misread quotation marks and dashes with
+# â€. Other letters are common in front of a quotation mark (`é”`), so two misread characters in a row
+# are required.
 _MOJIBAKE = re.compile(f"[ÃÂ]{_TAIL}|â[€\x80]{_TAIL}|(?:[Ä-ßà-ï]{_TAIL}{{1,2}}){{2}}")
 _TAIL_SIGN = re.compile(_TAIL)
 

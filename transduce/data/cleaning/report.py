@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """The state of a corpus. If there are errors, the counts cover only the part that could be read."""
+    """The state of a corpus. If there are errors, the counts cover only what could be read."""
 
     source_language: str
     target_language: str

@@ -2,15 +2,15 @@
 
 These rules drop a pair by default, because the model would learn something wrong from it:
 
-    undecodable  lone-surrogate  replacement-character  mojibake  control-characters  line-separators
-    empty  too-short  too-long  length-ratio  copy  duplicate  leak
+    undecodable  lone-surrogate  replacement-character  mojibake  control-characters
+    line-separators  empty  too-short  too-long  length-ratio  copy  duplicate  leak
 
 These rules only warn, because the text may be correct:
 
     near-duplicate  wrong-language  numbers  markup  urls  html-entities  mixed-quotes
     invisible-characters  not-nfc  byte-order-mark  crlf
 
-`CleanConfig` turns rules off (`off`), makes them warn (`warn`) or drop (`drop`), and sets their bounds.
+`CleanConfig` turns rules off (`off`), makes them warn (`warn`) or drop (`drop`), and sets bounds.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ PAIR_RULES: dict[str, Callable[[Side, Side, CleanConfig], bool]] = {
     "urls": urls_differ,
 }
 
-# A style of quotation marks is no error in itself: the cleaner reports all but the most frequent one.
+# A style of quotation marks is no error in itself: the cleaner reports all but the most frequent.
 
 _QUOTES = {"“": "“ ”", "”": "“ ”", "„": "„ “", "«": "« »", "»": "« »"}
 

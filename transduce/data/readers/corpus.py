@@ -94,7 +94,7 @@ def corpus_files(corpus: CorpusConfig, base: Path) -> list[tuple[Path, ...]]:
 
 
 def _matches(pattern: str, base: Path) -> list[Path]:
-    """Return the files that a path or glob names. A plain path need not exist: its reader checks."""
+    """Return the files of a path or glob. A plain path need not exist: its reader checks."""
     if (base / pattern).exists() or not glob.has_magic(pattern):
         return [base / pattern]
     paths = [base / name for name in glob.glob(pattern, root_dir=base, recursive=True)]

@@ -37,7 +37,7 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """Return UTF-16 or UTF-32 if a file starts with their mark, or has zeros as every second byte."""
+    """Return UTF-16 or UTF-32 if a file starts with its mark, or every second byte is zero."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name

@@ -1,7 +1,7 @@
 """Read the lines of a text file, a block at a time, split at the byte \\n only.
 
-`str.splitlines` also splits at U+2028, form feeds and other characters, which would silently misalign
-parallel files.
+`str.splitlines` also splits at U+2028, form feeds and other characters, which would silently
+misalign parallel files.
 """
 
 from __future__ import annotations
