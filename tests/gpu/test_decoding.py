@@ -1,4 +1,4 @@
-"""On CUDA: replayed graphs find what the CPU finds, with every option and every model, alone as in a batch."""
+"""On CUDA: replayed graphs find what the CPU finds, for every option and model, in any batch."""
 
 import gc
 import random
@@ -33,7 +33,7 @@ SEARCHES = {
 
 
 def build(seed=0, **changes):
-    """A model of random weights that is sure of what it says: its logits are spread three times as wide."""
+    """Make a model of random weights with clear decisions: its logits are three times as wide."""
     torch.manual_seed(seed)
     shape = {
         "vocab_size": V,
@@ -154,7 +154,10 @@ def test_a_model_that_learns_between_searches_is_searched_as_it_is():
 
 @pytest.mark.parametrize("room", [100, 280, 290, 300, 320])
 def test_a_search_for_which_memory_is_short_finds_the_same(room):
-    """256 places keep 268 MiB of keys and values: in some rooms they cannot be made, in others not recorded."""
+    """256 places need 268 MiB of keys and values.
+
+    With less memory they cannot be allocated; with little more, no graph can be captured.
+    """
     model, config = build(d_model=256, d_ff=256, d_k=64, d_v=64), SearchConfig(max_extra=10)
     sources = some_sources(256, longest=20)
     expected = ids(TorchEngine(model).search(sources, config))

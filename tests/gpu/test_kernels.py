@@ -1,4 +1,4 @@
-"""On CUDA: every kernel equals Equation 1, forward and backward, packed and padded, in float32 and bf16."""
+"""On CUDA: every kernel equals Equation 1 with its gradients, packed and padded, also in bf16."""
 
 import pytest
 import torch

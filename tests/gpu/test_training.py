@@ -1,4 +1,4 @@
-"""On CUDA: a training step has the loss and the gradients of the CPU's, fused kernels and tiles included."""
+"""On CUDA: a training step with fused kernels has the loss and the gradients of the CPU."""
 
 import random
 

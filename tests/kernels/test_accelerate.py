@@ -1,4 +1,4 @@
-"""Fused forms stand only where nothing of the user's is passed over; the kernels run in Triton's interpreter."""
+"""A fused form never hides a user's change. The kernels run in Triton's interpreter."""
 
 import copy
 
@@ -38,7 +38,11 @@ def losses(model, **options):
 
 
 def ids(engine):
-    return [[one.ids for one in hypotheses] for hypotheses in engine.search(SOURCES, SEARCH)]
+    return [ids_of(hypotheses) for hypotheses in engine.search(SOURCES, SEARCH)]
+
+
+def ids_of(hypotheses):
+    return [hypothesis.ids for hypothesis in hypotheses]
 
 
 SOME = ("subclassed attention", "wrapped linear", "own norm", "hook on a layer", "own activation")
@@ -51,10 +55,11 @@ def test_what_is_changed_counts_in_training_and_the_rest_stays_fused(change, sha
     plain, model, untouched = build(**shape), build(**shape), build(**shape)
     change(plain)
     change(model)
-    decided = accelerate(model, "cuda")
-    assert sum(decided.fused.values()) > 0  # the rest
-    (expected, gradients), (found, fused) = losses(plain), losses(model)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    acceleration = accelerate(model, "cuda")
+    assert sum(acceleration.fused.values()) > 0  # the rest
+    expected, gradients = losses(plain)
+    sums, fused = losses(model)
+    torch.testing.assert_close(sums, expected, rtol=1e-4, atol=1e-4)
     assert gradients.keys() == fused.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(
@@ -64,11 +69,11 @@ def test_what_is_changed_counts_in_training_and_the_rest_stays_fused(change, sha
 
 
 def test_a_method_that_was_wrapped_while_it_was_fused_still_works(shape):
-    """A user may take a method of a part whose class is the fused one, and put another around it."""
+    """A user may take a bound method of a fused form and wrap it."""
     plain, model = build(**shape), build(**shape)
     accelerate(model, "cuda")
-    for each in (plain, model):
-        for layer in each.encoder:
+    for transformer in (plain, model):
+        for layer in transformer.encoder:
             for part, method in ((layer.self_attention, "attend"), (layer.feed_forward, "forward")):
                 inner = getattr(part, method)
                 setattr(part, method, lambda *given, inner=inner: 0.25 * inner(*given))
@@ -82,13 +87,13 @@ def test_what_is_changed_counts_in_a_search(change, shape, frozen):
     model, untouched = build(**shape).requires_grad_(False), build(**shape).requires_grad_(False)
     change(model)
     with torch.inference_mode():
-        expected = [[one.ids for one in each] for each in searched_by_hand(model)]
+        expected = [ids_of(hypotheses) for hypotheses in searched_by_hand(model)]
     assert ids(TorchEngine(model, frozen=frozen)) == expected
     assert ids(TorchEngine(untouched)) != expected
 
 
 def searched_by_hand(model):
-    """One sentence at a time by `encode` and `decode` alone."""
+    """Search one sentence at a time, by `encode` and `decode` alone."""
     from transduce.engines.torch import log_probabilities
     from transduce.search.search import search
 
@@ -140,21 +145,21 @@ def test_recording_attention_changes_no_bit(shape, frozen):
         return logits, TorchEngine(model, frozen=frozen).search(SOURCES, SEARCH)
 
     def assert_unchanged():
-        logits, found = outputs()
+        logits, hypotheses = outputs()
         hooks = [
             part.register_forward_pre_hook(record)
             for layer in (*model.encoder, *model.decoder)
             for name, part in layer.named_children()
             if name.endswith("attention")
         ]
-        seen, seen_found = outputs()
+        recorded_logits, recorded_hypotheses = outputs()
         for hook in hooks:
             hook.remove()
-        assert torch.equal(seen, logits)
-        assert seen_found == found
+        assert torch.equal(recorded_logits, logits)
+        assert recorded_hypotheses == hypotheses
 
     assert_unchanged()
-    assert {tuple(each.shape[:2]) for each in maps} >= {(1, 2)}
+    assert {tuple(weights.shape[:2]) for weights in maps} >= {(1, 2)}
     if not frozen:
         model.to(DEVICE)
         accelerate(model, "cuda")
@@ -187,9 +192,9 @@ def test_the_report_says_what_is_fused_and_what_is_not_and_why():
     )
     CHANGES["wrapped linear"](model)
     model.decoder[1].register_forward_hook(lambda *_: None)
-    said = str(accelerate(model, "cuda"))
-    assert said.startswith("fused: embedding x 1, attention x 2, residual x 10, feed-forward x 4; ")
-    assert "encoder.0.self_attention and 3 more (w_q: its class is LoRA)" in said
+    line = str(accelerate(model, "cuda"))
+    assert line.startswith("fused: embedding x 1, attention x 2, residual x 10, feed-forward x 4; ")
+    assert "encoder.0.self_attention and 3 more (w_q: its class is LoRA)" in line
     assert str(accelerate(model, "cpu")).startswith("fused: dropout x ")
 
 
@@ -252,7 +257,7 @@ def watch_gradient(output):
 
 @pytest.mark.parametrize("meddle", ["in place", "another tensor", "its gradient is watched"])
 def test_what_is_handed_over_belongs_to_that_very_tensor(shape, meddle):
-    """A hook between two layers changes what the next one gets: nothing that was handed over is used then."""
+    """If a hook between two layers changes the input of the next one, no handover is used."""
     changes = {
         "in place": lambda *given: given[2].mul_(2.0),
         "another tensor": lambda *given: given[2] * 2.0,
@@ -270,13 +275,13 @@ def test_what_is_handed_over_belongs_to_that_very_tensor(shape, meddle):
             return kept[-1]
 
         model.encoder[0].register_forward_hook(hook)
-        # What the kernel needs again is gone: torch says so.
+        # The hook overwrites a tensor that the backward pass needs: torch raises an error.
         if fuse and shape and meddle == "in place":
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 losses(model)
             return
         sums, gradients = losses(model)
-        watched = [each.grad for each in kept if each.retains_grad]
+        watched = [output.grad for output in kept if output.retains_grad]
         seen.append([sums, *(gradients[name] for name in sorted(gradients)), *watched])
     for plain, fused in zip(*seen, strict=True):
         torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-3)
@@ -284,8 +289,9 @@ def test_what_is_handed_over_belongs_to_that_very_tensor(shape, meddle):
 
 def test_a_model_of_shared_layers_is_computed_right(shape):
     plain, model = build(N=2, **shape), build(N=2, **shape)
-    for each in (plain, model):
-        each.encoder[1], each.decoder[1] = each.encoder[0], each.decoder[0]
+    for transformer in (plain, model):
+        transformer.encoder[1] = transformer.encoder[0]
+        transformer.decoder[1] = transformer.decoder[0]
     accelerate(model, "cuda")
     torch.testing.assert_close(losses(model)[0], losses(plain)[0], rtol=1e-4, atol=1e-4)
 
@@ -306,14 +312,15 @@ def test_every_form_equals_the_plain_model(activation, norm, norm_order, positio
         "attention_bias": positions == "learned", "N": 1, "N_decoder": 2,
     }  # fmt: skip
     plain, model = build(**changes), build(**changes)
-    for each in (plain, model):
+    for transformer in (plain, model):
         torch.manual_seed(3)
-        for weight in each.parameters():
+        for weight in transformer.parameters():
             if weight.ndim == 1:
                 nn.init.normal_(weight, mean=0.5, std=0.3)
     accelerate(model, "cuda")
-    (expected, gradients), (found, fused) = losses(plain), losses(model)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    expected, gradients = losses(plain)
+    sums, fused = losses(model)
+    torch.testing.assert_close(sums, expected, rtol=1e-4, atol=1e-4)
     for name, gradient in gradients.items():
         torch.testing.assert_close(
             fused[name], gradient, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n}: {m}"
@@ -322,7 +329,7 @@ def test_every_form_equals_the_plain_model(activation, norm, norm_order, positio
 
 @torch.no_grad()
 def test_rows_of_a_search_state_may_be_taken_in_any_order():
-    """Hypotheses that leave their source's side take its memory with them."""
+    """Hypotheses that move to another row take the memory of their source with them."""
     model, chance = build().double(), torch.Generator().manual_seed(0)
     source = Tokens.padded(SOURCES, V - 1)
     state, plain = buffered(model.encode(source)), model.encode(source)
@@ -330,5 +337,6 @@ def test_rows_of_a_search_state_may_be_taken_in_any_order():
         rows = torch.tensor(rows)
         state, plain = state.select(rows), plain.select(rows)
         tokens = torch.randint(V - 1, (len(rows), 1), generator=chance)
-        (found, state), (expected, plain) = model.decode(tokens, state), model.decode(tokens, plain)
-        torch.testing.assert_close(found, expected)
+        logits, state = model.decode(tokens, state)
+        expected, plain = model.decode(tokens, plain)
+        torch.testing.assert_close(logits, expected)

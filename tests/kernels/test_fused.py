@@ -1,4 +1,7 @@
-"""The Triton kernels equal the plain formulas and their gradients; without a GPU, Triton's interpreter runs them."""
+"""The Triton kernels equal the plain formulas and their gradients.
+
+Without a GPU, Triton's interpreter runs them.
+"""
 
 import os
 import subprocess
@@ -43,12 +46,11 @@ def assert_close(ours, expected, bound=1e-5):
 
 
 def assert_same_gradients(ours, expected, inputs, *, keep=False):
-    gradients = [torch.randn_like(each) for each in expected]
-    found = [
-        torch.autograd.grad(each, inputs, gradients, retain_graph=keep) for each in (ours, expected)
-    ]
-    for mine, oracle in zip(*found, strict=True):
-        assert_close(mine, oracle)
+    gradients = [torch.randn_like(output) for output in expected]
+    fused = torch.autograd.grad(ours, inputs, gradients, retain_graph=keep)
+    plain = torch.autograd.grad(expected, inputs, gradients, retain_graph=keep)
+    for gradient, oracle in zip(fused, plain, strict=True):
+        assert_close(gradient, oracle)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_n
         torch.randn(1, 1, 570, 16, generator=generator, device=DEVICE).half().requires_grad_()
         for _ in range(3)
     ]
-    exact = [each.detach().double().requires_grad_() for each in inputs]
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     output, expected = varlen_attention(*inputs, mask), written_out_attention(*exact, mask.allowed)
     real = (tokens.segments != 2**31 - 1)[:, None, :, None]
     gradient = torch.randn(output.shape, generator=generator, device=DEVICE) * real
@@ -121,7 +123,7 @@ def test_varlen_attention_in_half_precision_is_equation_1_for_sentences_of_any_n
 
 
 def test_no_kernel_reads_beyond_the_last_token(tmp_path):
-    """Segments end where memory ends that may be read: one step further and the process would be gone."""
+    """Segments end at the last readable page of memory: reading further would end the process."""
     script = tmp_path / "script.py"
     script.write_text("""
 import ctypes, mmap, torch
@@ -133,7 +135,8 @@ def at_the_edge(segments, page=mmap.PAGESIZE):
     pages = -(-segments.nbytes // page)
     memory = mmap.mmap(-1, (pages + 1) * page)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + pages * page), ctypes.c_size_t(page), 0) == 0
+    end = ctypes.c_void_p(address + pages * page)
+    assert ctypes.CDLL(None).mprotect(end, ctypes.c_size_t(page), 0) == 0
     last = torch.frombuffer(memory, dtype=torch.int32)[: pages * page // 4][-segments.numel() :]
     return last.view_as(segments).copy_(segments)
 
@@ -276,13 +279,13 @@ def test_a_product_is_each_of_its_products_with_a_bias(bias, parts):
     biases = [torch.randn(24, device=DEVICE, requires_grad=True)] if bias else []
     ours = Product.apply(x, biases[0] if bias else None, None, 0, *weights)
     expected = [F.linear(x, weight, *biases) for weight in weights]
-    for mine, oracle in zip(ours, expected, strict=True):
-        assert_close(mine, oracle)
+    for output, oracle in zip(ours, expected, strict=True):
+        assert_close(output, oracle)
     assert_same_gradients(ours, expected, [x, *biases, *weights])
 
 
 def test_weights_that_lie_one_below_the_other_are_not_copied():
-    from transduce.kernels.products import _stacked
+    from transduce.kernels.products import _stack
 
     first, second, third = torch.randn(3, 8, 16, device=DEVICE)
     for parts, copied in (
@@ -290,7 +293,7 @@ def test_weights_that_lie_one_below_the_other_are_not_copied():
         ([third, second], True),
         ([first, third], True),
     ):
-        whole = _stacked(parts)
+        whole = _stack(parts)
         assert torch.equal(whole, torch.cat(parts))
         assert (whole.data_ptr() != parts[0].data_ptr()) == copied
 
@@ -302,14 +305,15 @@ def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, 
     torch.manual_seed(0)
     shapes = [(2, count, d_model), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
     inputs = [(torch.randn(shape, device=DEVICE) / 4).half().requires_grad_() for shape in shapes]
-    x, w_1, b_1, w_2, b_2 = exact = [each.detach().double().requires_grad_() for each in inputs]
-    ours, expected = ReluNetwork.apply(*inputs), F.linear(F.relu(F.linear(x, w_1, b_1)), w_2, b_2)
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    x, w_1, b_1, w_2, b_2 = exact
+    ours = ReluNetwork.apply(*inputs)
+    expected = F.linear(F.relu(F.linear(x, w_1, b_1)), w_2, b_2)
     gradient = torch.randn_like(ours)
-    found = [*torch.autograd.grad(ours, inputs, gradient), ours]
-    for mine, oracle in zip(
-        found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True
-    ):
-        assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
+    fused = [*torch.autograd.grad(ours, inputs, gradient), ours]
+    plain = [*torch.autograd.grad(expected, exact, gradient.double()), expected]
+    for tensor, oracle in zip(fused, plain, strict=True):
+        assert (tensor.double() - oracle).norm() < 2e-3 * oracle.norm()
 
 
 @pytest.mark.parametrize(("count", "d_model", "d_ff"), [(3, 16, 24), (150, 72, 136)])
@@ -326,18 +330,16 @@ def test_a_gated_network_has_its_gradients(count, d_model, d_ff, silu):
         (d_model,),
     ]
     inputs = [(torch.randn(shape, device=DEVICE) / 4).half().requires_grad_() for shape in shapes]
-    x, w_1, b_1, w_gate, b_gate, w_2, b_2 = exact = [
-        each.detach().double().requires_grad_() for each in inputs
-    ]
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    x, w_1, b_1, w_gate, b_gate, w_2, b_2 = exact
     ours = products.GatedNetwork.apply(*inputs, silu)
     inner = (F.silu if silu else F.gelu)(F.linear(x, w_1, b_1)) * F.linear(x, w_gate, b_gate)
     expected = F.linear(inner, w_2, b_2)
     gradient = torch.randn_like(ours)
-    found = [*torch.autograd.grad(ours, inputs, gradient), ours]
-    for mine, oracle in zip(
-        found, [*torch.autograd.grad(expected, exact, gradient.double()), expected], strict=True
-    ):
-        assert (mine.double() - oracle).norm() < 2e-3 * oracle.norm()
+    fused = [*torch.autograd.grad(ours, inputs, gradient), ours]
+    plain = [*torch.autograd.grad(expected, exact, gradient.double()), expected]
+    for tensor, oracle in zip(fused, plain, strict=True):
+        assert (tensor.double() - oracle).norm() < 2e-3 * oracle.norm()
 
 
 @pytest.mark.parametrize(
@@ -387,9 +389,9 @@ def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch
     together = attended(products.Product.apply(x, None, None, 0, *weights))
     apart = attended([F.linear(x, weight) for weight in weights])
     joined = []
-    original = products._joined
+    original = products._join
     monkeypatch.setattr(
-        products, "_joined", lambda parts: joined.append((parts, original(parts))) or joined[-1][1]
+        products, "_join", lambda parts: joined.append((parts, original(parts))) or joined[-1][1]
     )
     assert_same_gradients([together], [apart], [x, *weights])
     ((parts, whole),) = joined

@@ -34,15 +34,15 @@ def test_each_group_takes_as_many_sentences_as_fit(lengths):
     both = torch.cat(
         [Tiles(*source.prepared).intervals, Tiles(*target.prepared).intervals], dim=-1
     )[0, :count].tolist()
-    found = sorted({(a, b, c, d) for a, b, _, c, d, _ in both})
-    assert [[b - a, d - c] for a, b, c, d in found] == groups_one_by_one(lengths)
+    groups = sorted({(a, b, c, d) for a, b, _, c, d, _ in both})
+    assert [[b - a, d - c] for a, b, c, d in groups] == groups_one_by_one(lengths)
     parts = [-(-max(b - a, d - c) // TILE) for a, b, _, c, d, _ in both]
     assert all(n > 2 for n in parts[:in_many])
     assert all(n == 2 for n in parts[in_many:in_parts])
     assert all(n == 1 for n in parts[in_parts:])
-    for a, b, c, d in found:  # all parts of a group are there
-        mine = sorted(part for e, f, part, g, h, _ in both if (e, f, g, h) == (a, b, c, d))
-        assert mine == list(range(-(-max(b - a, d - c) // TILE)))
+    for a, b, c, d in groups:  # all parts of a group are there
+        numbers = sorted(part for e, f, part, g, h, _ in both if (e, f, g, h) == (a, b, c, d))
+        assert numbers == list(range(-(-max(b - a, d - c) // TILE)))
 
 
 @settings(deadline=None, max_examples=60)

@@ -1,1 +1,4 @@
-"""Speed put around the model from outside: all Triton kernels with their launchers, and oneDNN."""
+"""Fused kernels, put around the model from outside: Triton on a GPU, oneDNN on a CPU.
+
+`accelerate` decides which parts of a model are fused, and `fused` has their fused forms.
+"""

@@ -1,9 +1,17 @@
-"""Which parts of a model run by fused kernels. The decision is made here and nowhere else.
+"""Decide which parts of a model run as fused kernels. No other module makes this decision.
 
-A part that is exactly of a standard type gets the class of its fused form, which computes the same
-formula. What a user changed keeps its own `forward`: a subclass, a wrapped or parametrized layer, a
-part that has a method of its own, and every part around one with a hook, since a fused form passes
-over the parts inside it.
+`accelerate(model)` walks over the modules of a model. A module whose type is exactly a standard one
+gets the class of its fused form (`module.__class__ = FusedAttention`, see `fused.py`), which
+computes the same formula. Names, weights and `state_dict` stay as they are.
+
+A fused form does not call the `forward` of the modules inside it, so it must never hide a change
+that a user made. These keep their own `forward`:
+
+- a subclass of a standard module, and a wrapped or parametrized layer;
+- a module with a method that was set on this one object (`attention.attend = f`);
+- a module around such a part, or around a part with a hook, if the fused form would skip that part.
+
+Triton is imported only when the device is a GPU.
 """
 
 from __future__ import annotations
@@ -30,118 +38,150 @@ STANDARD: set[type[nn.Module]] = {
     Positions, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.ModuleList,
 }  # fmt: skip
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# The parts of a Transformer that its fused `embed` computes in one kernel.
+_EMBEDDING_PARTS = (
+    "source_embedding",
+    "target_embedding",
+    "source_positions",
+    "target_positions",
+    "dropout",
+)
 
 
-class Form(Protocol):
+class FusedForm(Protocol):
     """A class that takes the place of a standard one."""
 
-    stands_for: ClassVar[type[nn.Module]]
-    label: ClassVar[str]
+    replaces: ClassVar[type[nn.Module]]
+    label: ClassVar[str]  # its name in the report
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What was decided: how many parts of each kind are fused, and why others are not."""
+    """The report of `accelerate`: which parts are fused, and why others are not."""
 
-    fused: dict[str, int]
-    plain: dict[str, str]
-    packs: bool  # attention skips what is masked, so that rows of many sentences are cheap
+    fused: dict[str, int]  # kind of part -> how many of them are fused
+    plain: dict[str, str]  # name of a part -> why it keeps its own forward
+    packs: bool  # attention skips masked tiles, so rows of many sentences are cheap
 
     def __str__(self) -> str:
-        fused = ", ".join(f"{name} x {count}" for name, count in self.fused.items() if count)
-        names: dict[str, list[str]] = {}
+        counts = [f"{label} x {count}" for label, count in self.fused.items() if count]
+        line = f"fused: {', '.join(counts) or 'nothing'}"
+        if not self.plain:
+            return line
+
+        names_by_reason: dict[str, list[str]] = {}
         for name, reason in self.plain.items():
-            names.setdefault(reason, []).append(name)
-        plain = [
-            f"{some[0]}{f' and {len(some) - 1} more' if some[1:] else ''} ({reason})"
-            for reason, some in names.items()
-        ]
-        line = f"fused: {fused or 'nothing'}"
-        return f"{line}; with their own forward: {', '.join(plain)}" if plain else line
+            names_by_reason.setdefault(reason, []).append(name)
+        notes = []
+        for reason, names in names_by_reason.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            notes.append(f"{names[0]}{more} ({reason})")
+        return f"{line}; with their own forward: {', '.join(notes)}"
 
 
 def accelerate(
     model: nn.Module, device: torch.device | str | None = None, *, frozen: bool = False
 ) -> Acceleration:
-    """Give the standard parts of a model their fused forms, for a device or for the one it is on.
+    """Give the standard parts of a model their fused forms, in place.
 
-    The model is changed in place. Its names, weights and results stay the same, but for rounding;
-    `restore` undoes it. After a change of the model's parts, call it again.
+    Names, weights and results stay the same, except for rounding. `restore` undoes it. Call it
+    again after a change to the parts of the model.
 
     Args:
-        model: A Transformer, or any model that is built of its parts.
-        device: Where it will run.
-        frozen: Whether its weights will not change any more: on a CPU they are then laid out anew.
+        model: A Transformer, or any model that is built from its parts.
+        device: The device that the model will run on; by default, the one that it is on.
+        frozen: Whether the weights will not change any more. On a CPU they are then copied into a
+            layout that is faster to read.
     """
     restore(model)
-    device = torch.device(device or next((weight.device for weight in model.parameters()), "cpu"))
+    if device is None:
+        first_weight = next(model.parameters(), None)
+        device = "cpu" if first_weight is None else first_weight.device
+    device = torch.device(device)
+
+    # Pack the weights of a frozen model on a CPU.
     if device.type == "cpu" and frozen:
         from transduce.kernels.cpu import pack
 
-        pack(model, {name for name, module in model.named_modules() if why_not(module)})
+        excluded = {name for name, module in model.named_modules() if why_not(module)}
+        pack(model, excluded)
+
+    # Fuse every part that can be fused, and note the reason for each one that cannot.
     forms = _forms(device.type)
-    fused = dict.fromkeys((form.label for form in forms.values()), 0)
+    fused = {form.label: 0 for form in forms.values()}
     plain: dict[str, str] = {}
-    unfused: set[nn.Module] = set()  # parts of those whose reason tells enough
+    explained: set[nn.Module] = set()  # covered by the reason of the module around them
     for name, module in model.named_modules():
         form = forms.get(type(module))
         reason = why_not(module) if form else oddity(module)
         if form and not reason:
             module.__class__ = form
             fused[form.label] += 1
-        elif reason and module not in unfused:
+        elif reason and module not in explained:
             plain[name or "the model"] = reason
-            unfused.update(module.children() if form and name else ())
-    if Residual in forms and isinstance(model, Transformer):
-        _link(model)
-    return Acceleration(fused, plain, Residual in forms and _packs(model))
+            if form and name:
+                explained.update(module.children())
+
+    # On a GPU, connect consecutive residual connections.
+    on_gpu = Residual in forms
+    if on_gpu and isinstance(model, Transformer):
+        _link_residuals(model)
+    return Acceleration(fused, plain, packs=on_gpu and _packs(model))
 
 
 def restore(model: nn.Module) -> None:
-    """Give every part of a model its own class back."""
+    """Give every part of a model its standard class back."""
     for module in model.modules():
         if type(module) is not standard_type(module):
             module.__class__ = standard_type(module)
-            for name in ("takes", "gives"):
+            for name in ("from_previous", "to_next"):
                 module.__dict__.pop(name, None)
 
 
 def standard_type(module: nn.Module) -> type[nn.Module]:
-    """The type of a module, a fused form counting as what it stands for."""
-    return getattr(type(module), "stands_for", type(module))
+    """Return the type of a module; for a fused form, the type that it replaces."""
+    return getattr(type(module), "replaces", type(module))
 
 
 def deviation(model: nn.Module) -> str | None:
-    """Say how a model differs from the standard Transformer; None if it does not.
+    """Describe how a model differs from the standard Transformer, or return None.
 
-    A part that differs may do anything in Python, at every call: no CUDA graph may be made of it.
+    A part that differs may run any Python code at every call. A CUDA graph would not repeat that
+    code, so graphs are captured only where this returns None.
     """
     if any(getattr(torch_module, f"_global{hooks}", None) for hooks in _HOOKS):
         return "hooks on all modules"
     for name, module in model.named_modules():
-        if reason := oddity(module) or why_not(module):
+        reason = oddity(module) or why_not(module)
+        if reason:
             return f"{name or 'the model'}: {reason}"
-    return None if standard_type(model) is Transformer else f"its class is {type(model).__name__}"
+    if standard_type(model) is not Transformer:
+        return f"its class is {type(model).__name__}"
+    return None
 
 
 class Snapshot:
-    """All that decides how a model runs: its parts, their hooks, and where its weights are.
+    """A record of everything that decides how a model runs, to notice changes later.
 
-    It is looked at before every search, so every look is a few passes over flat lists.
+    That is its modules and their classes, hooks and attributes, and where its weights are in
+    memory. Engines check it before every search, so a check is only a few passes over flat lists.
     """
 
     def __init__(self, model: nn.Module, *, versions: bool = False) -> None:
-        """With `versions`, a weight that was written to counts as changed."""
-        self._modules, self._versions = list(model.modules()), versions
+        """With `versions`, a weight that was written to in place also counts as changed."""
+        self._versions = versions
+
+        # The dicts of the modules themselves, not copies: they show later changes.
+        self._modules = list(model.modules())
         self._namespaces = [module.__dict__ for module in self._modules]
         self._hooks = [module.__dict__[hooks] for module in self._modules for hooks in _HOOKS]
-        self._parts = [module._modules for module in self._modules if module._modules]
+        self._children = [module._modules for module in self._modules if module._modules]
         self._weights = [module._parameters for module in self._modules if module._parameters]
-        self._seen = self._look()
+        self._recorded = self._look()
 
     def holds(self) -> bool:
-        """Whether nothing of it has changed."""
-        return self._look() == self._seen
+        """Whether nothing has changed since the snapshot was taken."""
+        return self._look() == self._recorded
 
     def _look(self) -> tuple[list[Any], ...]:
         weights = [
@@ -149,20 +189,24 @@ class Snapshot:
             for weight in chain.from_iterable(map(dict.values, self._weights))
             if weight is not None
         ]
+        written: list[int] = []
+        if self._versions:
+            written = [weight._version for weight in weights if not weight.is_inference()]
         return (
             list(map(type, self._modules)),
-            list(map(len, self._namespaces)),
-            list(map(id, filter(None, self._hooks))),
-            list(chain.from_iterable(map(dict.values, self._parts))),
+            list(map(len, self._namespaces)),  # a method set on a module is one more attribute
+            list(map(id, filter(None, self._hooks))),  # which modules have any hooks
+            list(chain.from_iterable(map(dict.values, self._children))),
             list(map(torch.Tensor.data_ptr, weights)),
-            [weight._version for weight in weights if not weight.is_inference()]
-            if self._versions
-            else [],
+            written,
         )
 
 
 def oddity(module: nn.Module) -> str | None:
-    """Say what is not standard about a module, parts aside."""
+    """Describe what is not standard about a module itself, or return None.
+
+    The modules inside it are not looked at.
+    """
     if standard_type(module) not in STANDARD:
         return f"its class is {type(module).__name__}"
     if any(getattr(module, hooks) for hooks in _HOOKS):
@@ -171,70 +215,76 @@ def oddity(module: nn.Module) -> str | None:
 
 
 def why_not(module: nn.Module) -> str | None:
-    """Say why a module cannot have a fused form: a method of its own, odd parts, other sizes.
+    """Describe why a module cannot have a fused form, or return None.
 
-    Hooks on the module itself do no harm: they are called around any form.
+    The reason is a part that its fused form would skip although it is not standard, a method that
+    was set on this one object, or sizes that the kernels do not support. Hooks on the module itself
+    do not matter: torch calls them around any form.
     """
-    for name, part in _passed_over(module).items():
-        if reason := oddity(part):
+    for name, part in _skipped_parts(module).items():
+        reason = oddity(part)
+        if reason:
             return f"{name}: {reason}"
     return _own_method(module) or _other_shape(module)
 
 
 def _own_method(module: nn.Module) -> str | None:
-    kind = type(module)
-    own = [name for name in module.__dict__ if callable(getattr(kind, name, None))]
-    return f"{own[0]} of its own" if own else None
+    """Describe a method that was set on this one object and hides the one of its class."""
+    for name in module.__dict__:
+        if callable(getattr(type(module), name, None)):
+            return f"{name} of its own"
+    return None
 
 
-def _passed_over(module: nn.Module) -> dict[str, nn.Module]:
-    """The parts whose `forward` a fused form does not call."""
-    if standard_type(module) is Transformer:
-        names = (
-            "source_embedding",
-            "target_embedding",
-            "source_positions",
-            "target_positions",
-            "dropout",
-        )
-        return {name: module._modules[name] for name in names if module._modules.get(name)}  # type: ignore[misc]
-    fused = standard_type(module) in (MultiHeadAttention, Residual, FeedForward)
-    return dict(module.named_children()) if fused else {}
+def _skipped_parts(module: nn.Module) -> dict[str, nn.Module]:
+    """Return the children whose `forward` the fused form of a module does not call."""
+    kind = standard_type(module)
+    if kind in (MultiHeadAttention, Residual, FeedForward):
+        return dict(module.named_children())
+    if kind is Transformer:
+        children = {name: module._modules.get(name) for name in _EMBEDDING_PARTS}
+        return {name: child for name, child in children.items() if child is not None}
+    return {}
 
 
 def _other_shape(module: Any) -> str | None:
+    """Describe a shape or a setting for which there is no kernel."""
     kind = standard_type(module)
     if kind is MultiHeadAttention:
-        sizes = [linear.weight.size(0) for linear in (module.w_q, module.w_k, module.w_v)]
-        biases = {linear.bias is None for linear in (module.w_q, module.w_k, module.w_v)}
-        keys, values = module.h * module.d_k, module.h * module.d_v
-        if sizes != [keys, keys, values] or len(biases) > 1:
+        linears = (module.w_q, module.w_k, module.w_v)
+        sizes = [linear.weight.size(0) for linear in linears]
+        expected = [module.h * module.d_k, module.h * module.d_k, module.h * module.d_v]
+        some_biases_missing = len({linear.bias is None for linear in linears}) > 1
+        if sizes != expected or some_biases_missing:
             return "projections of other sizes"
+
     if kind is Residual and not _is_norm(module.norm):
         return "another norm"
+
     if kind is FeedForward:
-        linears = [
-            linear for linear in (module.w_1, module.w_2, module.w_gate) if linear is not None
-        ]
-        if module.activation is not ACTIVATIONS[module.kind] or any(
-            each.bias is None for each in linears
-        ):
+        if module.activation is not ACTIVATIONS[module.kind]:
+            return "another network"
+        linears = (module.w_1, module.w_2, module.w_gate)
+        if any(linear is not None and linear.bias is None for linear in linears):
             return "another network"
     return None
 
 
 def _is_norm(module: Any) -> bool:
-    layer = standard_type(module) is nn.LayerNorm and module.bias is not None
-    return (layer or standard_type(module) is nn.RMSNorm) and module.weight is not None
+    """Whether a module is a norm with weights: a LayerNorm (with a bias) or an RMSNorm."""
+    kind = standard_type(module)
+    if kind is nn.LayerNorm:
+        return module.weight is not None and module.bias is not None
+    return kind is nn.RMSNorm and module.weight is not None
 
 
-def _forms(device: str) -> dict[type[nn.Module], type[Form]]:
-    """The fused forms on a kind of device, by what they stand for."""
+def _forms(device: str) -> dict[type[nn.Module], type[FusedForm]]:
+    """Return the fused forms for a kind of device, by the standard types that they replace."""
     forms: list[Any] = []
     if device == "cpu":
         forms = [SparingDropout]
     if device == "cuda":
-        from transduce.kernels import fused  # and with it Triton
+        from transduce.kernels import fused  # imports Triton
 
         forms = [
             fused.FusedTransformer,
@@ -242,45 +292,55 @@ def _forms(device: str) -> dict[type[nn.Module], type[Form]]:
             fused.FusedResidual,
             fused.FusedFeedForward,
         ]
-    return {form.stands_for: form for form in forms}
+    return {form.replaces: form for form in forms}
 
 
-def _link(model: Transformer) -> None:
-    """Let each residual connection hand over to the next, and the last one to the final norm."""
+def _link_residuals(model: Transformer) -> None:
+    """Let each residual connection hand over to the next one, and the last to the final norm.
+
+    `fused.Handover` says what they hand over, and why.
+    """
     from transduce.kernels.fused import FusedLayerNorm, FusedResidual, FusedRMSNorm, Handover
 
     for module in model.modules():
         if isinstance(module, FusedResidual):
-            module.takes, module.gives = Handover(), None
+            module.from_previous = Handover()  # which nobody fills
+            module.to_next = None
+
     for stack, final in ((model.encoder, model.encoder_norm), (model.decoder, model.decoder_norm)):
-        chain: list[Any] = [
-            part for layer in stack for part in layer.children() if isinstance(part, FusedResidual)
-        ]
-        if chain and chain[-1].norm_order == "pre" and _is_norm(final) and not _own_method(final):
-            final.__class__ = (
-                FusedLayerNorm if standard_type(final) is nn.LayerNorm else FusedRMSNorm
-            )
-            chain.append(final)
-        for before, after in pairwise(chain):
-            order = getattr(after, "norm_order", "pre")
-            if before.norm_order == order:
-                before.gives = after.takes = Handover(getattr(after, "norm", after))
+        links: list[Any] = []  # in the order in which they run
+        for layer in stack:
+            links += [part for part in layer.children() if isinstance(part, FusedResidual)]
+
+        # With pre-norm, the norm at the end of the stack is the last link.
+        pre_norm = bool(links) and links[-1].norm_order == "pre"
+        if pre_norm and _is_norm(final) and not _own_method(final):
+            is_layer_norm = standard_type(final) is nn.LayerNorm
+            final.__class__ = FusedLayerNorm if is_layer_norm else FusedRMSNorm
+            links.append(final)
+
+        for previous, following in pairwise(links):
+            if previous.norm_order == getattr(following, "norm_order", "pre"):
+                next_norm = getattr(following, "norm", following)
+                previous.to_next = following.from_previous = Handover(next_norm)
 
 
 def _packs(model: nn.Module) -> bool:
-    """Whether every attention of a Transformer is computed in tiles."""
-    from transduce.kernels.fused import FusedAttention
-
+    """Whether every attention of a Transformer runs in tiles, which skip other sentences."""
     if not isinstance(model, Transformer):
         return False
-    attentions = [
-        getattr(layer, "self_attention", None) for layer in (*model.encoder, *model.decoder)
-    ]
+    layers = [*model.encoder, *model.decoder]
+    attentions = [getattr(layer, "self_attention", None) for layer in layers]
     attentions += [getattr(layer, "cross_attention", None) for layer in model.decoder]
-    return all(
-        isinstance(each, FusedAttention)
-        and {each.d_k, each.d_v} <= VARLEN_HEADS
-        and each.p_drop == 0
-        and each.kernel in ("auto", "varlen")
-        for each in attentions
+    return all(_runs_in_tiles(attention) for attention in attentions)
+
+
+def _runs_in_tiles(attention: nn.Module | None) -> bool:
+    from transduce.kernels.fused import FusedAttention
+
+    return (
+        isinstance(attention, FusedAttention)
+        and {attention.d_k, attention.d_v} <= VARLEN_HEADS
+        and attention.p_drop == 0
+        and attention.kernel in ("auto", "varlen")
     )

@@ -1,8 +1,9 @@
-"""Faster forms for CPUs: packed weights (oneDNN) for searches, a cheaper dropout for training.
+"""Faster forms of the model's parts for CPUs: packed weights for searches, a cheaper dropout.
 
-A step of a search is bound by reading the weights. The product that torch chooses by default reads
-them at a third of the memory's speed. oneDNN reads packed weights at nearly full speed, from four
-rows on, and a quarter faster again if they are in large pages of memory.
+A step of a search multiplies a few rows by every weight, so its time is that of reading the
+weights. The product that torch uses by default reads them at a third of the memory's speed. oneDNN
+reads weights in its own, packed layout at nearly full speed, if there are at least four rows, and
+another quarter faster if the weights are in large pages of memory.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from transduce.model.multi_head import MultiHeadAttention
 from transduce.model.positions import Rotation, rotate
 from transduce.model.transformer import Transformer
 
-ROWS = 4  # of a step come together: three more cost nothing
-# Numbers: a smaller matrix is read faster than oneDNN is called; in half precision the bits are
-# equal.
+ROWS = 4  # rows are filled up to a multiple of four, which costs nothing
+# Elements of the smallest float32 matrix that is packed: reading a smaller one takes less time than
+# calling oneDNN. In bf16 all are packed, so that a row has the same bits whatever the others are.
 LEAST = 2**17
-LARGE_PAGE, MADV_COLLAPSE = 2**21, 25  # of Linux
+LARGE_PAGE = 2**21  # bytes, on Linux
+MADV_COLLAPSE = 25  # advice to Linux to move memory into large pages
 
 
 class Packed:
-    """A product with a matrix in oneDNN's layout, or with a small one as it is."""
+    """A linear map with its weight in oneDNN's layout. A small float32 weight stays as it is."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         small = weight.numel() < LEAST and weight.dtype == torch.float32
@@ -37,21 +39,24 @@ class Packed:
         self.bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x W^T + b:  (B, T, d_in) -> (B, T, d_out)."""
+        """Compute x W^T + b:  (B, T, d_in) -> (B, T, d_out)."""
         if self.packed is None:
             return F.linear(x, self.weight, self.bias)
         multiply = torch.ops.mkldnn._linear_pointwise.default
         B, T, _ = x.shape
         if T > 1 or B % ROWS == 0:
             return multiply(x, self.packed, self.bias, "none", [], "")
-        filled = torch.cat([x, *[x[:1] if B > 1 else x] * (-B % ROWS)])
+
+        # Fill up a step of a search to a multiple of ROWS, by copies of its first row.
+        row = x[:1] if B > 1 else x
+        filled = torch.cat([x, *[row] * (-B % ROWS)])
         return multiply(filled, self.packed, self.bias, "none", [], "")[:B]
 
 
 class PackedLinear(nn.Linear):
-    """`nn.Linear` with a packed matrix."""
+    """`nn.Linear` with a packed weight."""
 
-    stands_for = nn.Linear
+    replaces = nn.Linear
     packed: Packed
 
     def forward(self, x: Tensor) -> Tensor:
@@ -60,15 +65,15 @@ class PackedLinear(nn.Linear):
 
 
 class PackedAttention(MultiHeadAttention):
-    """Self-attention whose queries, keys and values are one product."""
+    """Self-attention with one product for queries, keys and values."""
 
-    stands_for = MultiHeadAttention
+    replaces = MultiHeadAttention
     packed: Packed
 
     def queries_keys_values(
         self, queries_from: Tensor, keys_from: Tensor, rotation: Rotation | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Project once, where all come from one place."""
+        """Project by one product, if queries and keys come from the same tensor."""
         if queries_from is not keys_from:
             return MultiHeadAttention.queries_keys_values(self, queries_from, keys_from, rotation)
         sizes = [self.h * self.d_k, self.h * self.d_k, self.h * self.d_v]
@@ -77,9 +82,9 @@ class PackedAttention(MultiHeadAttention):
 
 
 class PackedTransformer(Transformer):
-    """A Transformer whose embedding matrix is packed for the softmax."""
+    """A Transformer whose shared embedding matrix (§3.4) is packed for the softmax."""
 
-    stands_for = Transformer
+    replaces = Transformer
     packed: Packed
 
     def logits(self, x: Tensor) -> Tensor:
@@ -87,67 +92,89 @@ class PackedTransformer(Transformer):
         return self.packed(x) if self.output is None else Transformer.logits(self, x)
 
 
-def pack(model: nn.Module, leave: Collection[str] = ()) -> None:
-    """Pack the standard parts of a model in place, but for those to leave as they are, by name.
+def pack(model: nn.Module, exclude: Collection[str] = ()) -> None:
+    """Pack the weights of a model's standard parts, except those whose names are excluded.
 
-    Its parameters stay, but a change of them would no longer be seen.
+    The parameters stay as they are, but the model no longer reads them: a later change to one of
+    them has no effect.
     """
-    weights = [weight for weight in model.parameters() if weight.dim() == 2]
-    if not weights or not all(map(_can_pack, weights)):
+    matrices = [weight for weight in model.parameters() if weight.dim() == 2]
+    if not matrices or not all(map(_can_pack, matrices)):
         return
-    made: list[Packed] = []
-    joined: set[nn.Module] = set()
+
+    # Give each part its packed weights and the class that uses them.
+    products: list[Packed] = []
+    joined: set[nn.Module] = set()  # linear layers that are part of a larger product
+    form: type[nn.Module]
     for name, module in model.named_modules():
-        if name in leave or module in joined:
+        if name in exclude or module in joined:
             continue
         if type(module) is MultiHeadAttention and name.endswith("self_attention"):
-            parts = (module.w_q, module.w_k, module.w_v)
-            joined.update(parts)
-            biases: list[Tensor] = [part.bias for part in parts if part.bias is not None]
-            bias = torch.cat(biases) if biases else None
-            product = Packed(torch.cat([part.weight for part in parts]), bias)
-            form: type[nn.Module] = PackedAttention
+            linears = (module.w_q, module.w_k, module.w_v)
+            joined.update(linears)
+            product = _join(linears)
+            form = PackedAttention
         elif type(module) is nn.Linear:
-            product, form = Packed(module.weight, module.bias), PackedLinear
+            product = Packed(module.weight, module.bias)
+            form = PackedLinear
         elif type(module) is Transformer and module.output is None:
-            product, form = Packed(module.output_weight, module.output_bias), PackedTransformer
+            product = Packed(module.output_weight, module.output_bias)
+            form = PackedTransformer
         else:
             continue
-        made.append(product)
-        module.packed, module.__class__ = product, form
-    matrices = [product.packed for product in made if product.packed is not None]
-    # Beside the first sentence, which need not wait.
-    Thread(target=_lay_in_large_pages, args=(matrices,), daemon=True).start()
+        products.append(product)
+        module.packed = product
+        module.__class__ = form
+
+    # A thread moves them into large pages, so that the first sentence need not wait.
+    packed = [product.packed for product in products if product.packed is not None]
+    Thread(target=_move_to_large_pages, args=(packed,), daemon=True).start()
+
+
+def _join(linears: tuple[nn.Linear, ...]) -> Packed:
+    """Pack linear layers as one, with their outputs side by side. All have a bias, or none has."""
+    weight = torch.cat([linear.weight for linear in linears])
+    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+    bias = torch.cat(biases) if biases else None
+    return Packed(weight, bias)
 
 
 def _can_pack(weight: Tensor) -> bool:
+    """Whether oneDNN supports this weight here: in float32, or in bf16 on a CPU that can."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     half = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return half or weight.dtype == torch.float32
 
 
-def _lay_in_large_pages(matrices: list[Tensor]) -> None:
-    """Ask the system to, where they are. It may refuse, as one before Linux 6.1 does: nothing but time is lost."""
-    if sys.platform == "linux":
-        madvise = ctypes.CDLL(None).madvise
-        for matrix in matrices:
-            start, size = torch.ops.mkldnn.data_ptr(matrix), torch.ops.mkldnn._nbytes(matrix)
-            first = start // LARGE_PAGE * LARGE_PAGE
-            # The first and the last are shared with others.
-            for page in range(first, start + size, LARGE_PAGE):
-                madvise(ctypes.c_void_p(page), ctypes.c_size_t(LARGE_PAGE), MADV_COLLAPSE)
+def _move_to_large_pages(matrices: list[Tensor]) -> None:
+    """Ask Linux to move packed matrices into large pages.
+
+    It may refuse, as Linux before 6.1 does. Searches then work as well, but slower.
+    """
+    if sys.platform != "linux":
+        return
+    madvise = ctypes.CDLL(None).madvise
+    for matrix in matrices:
+        start = torch.ops.mkldnn.data_ptr(matrix)
+        end = start + torch.ops.mkldnn._nbytes(matrix)
+        # The first and the last page also hold other data, which does not matter.
+        first_page = start // LARGE_PAGE * LARGE_PAGE
+        for page in range(first_page, end, LARGE_PAGE):
+            madvise(ctypes.c_void_p(page), ctypes.c_size_t(LARGE_PAGE), MADV_COLLAPSE)
 
 
-DROPOUT_LEVELS = 2**16
+DROPOUT_LEVELS = 2**16  # different values of 16 bits
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zero each element with probability p and scale up the others.
+    """Zero each element with probability p and scale up the others (§5.4).
 
-    Torch draws 64 random bits for each element, which takes a seventh of a small model's step. 16
-    are enough: p is rounded to 1 / 65,536, and what is kept is scaled by the rounded rate.
+    Torch draws 64 random bits for each element, which takes a seventh of a small model's step. Here
+    16 are enough: p is rounded to a multiple of 1 / 65,536, and kept elements are scaled
+    accordingly.
     """
+    # Four elements share a random word of 64 bits.
     words = -(-x.numel() // 4)
     bits = torch.empty(words, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     dropped = round(p * DROPOUT_LEVELS)
@@ -156,9 +183,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class SparingDropout(nn.Dropout):
-    """`nn.Dropout` by `dropout`, where x is on a CPU."""
+    """`nn.Dropout` that uses `dropout` where x is on a CPU."""
 
-    stands_for = nn.Dropout
+    replaces = nn.Dropout
     label = "dropout"
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,7 +1,15 @@
-"""The loss of `training.loss.smoothed_loss` together with the product before it, in Triton.
+"""The label-smoothed cross-entropy (§5.4) together with the product before it, in Triton.
 
-Logits are written once, in the precision of the product, and overwritten by their gradient in the same kernel that
-sums the loss: no float32 logits, and one pass where autograd takes four.
+It equals `training.loss.smoothed_loss`. With p = softmax(logits) over the V - 1 classes, the true
+class y and s = eps / (V - 2), the loss of one token is
+
+    -log p(y) - s * sum over classes c of (logits(c) - logits(y)),
+
+and its gradient by logits(c) is p(c) - s, except p(y) - (1 - eps) for the true class.
+
+The logits are the largest tensor of a training step. Here they are written once, in the precision
+of the product, and the kernel that sums the loss overwrites them by their gradient. There are no
+float32 logits, and one pass over them where autograd takes four.
 """
 
 from __future__ import annotations
@@ -23,9 +31,12 @@ BLOCK = 4096  # logits of one row at a time
 def _loss_and_gradient(
     logits, labels, losses, likelihoods, EPS: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One row: the loss, and then, while the row is still in the cache, the gradient in the place of the logits.
+    """Compute the losses of one row, and overwrite its logits by their gradient.
 
-    Padding, id V - 1, is no class: it has no part in the sums, and its gradient is zero.
+    logits is (n, V), labels (n,), losses and likelihoods (n,): the smoothed loss, and -log p(y)
+    alone. A program handles one row, in blocks of BLOCK logits; for the gradient it reads the row
+    again, which is still in the cache. Padding, id V - 1, is no class: it has no part in the sums,
+    and its gradient is zero. A row whose label is padding has no loss and no gradient.
     """
     row = tl.program_id(0).to(tl.int64)
     here = logits + row * V
@@ -33,11 +44,14 @@ def _loss_and_gradient(
     counts = label != V - 1
     true = tl.load(here + label).to(tl.float32)
     columns = tl.arange(0, BLOCK)
-    whole: tl.constexpr = (V - 1) // BLOCK * BLOCK  # blocks without padding come first
+    whole: tl.constexpr = (V - 1) // BLOCK * BLOCK  # logits in full blocks, without padding
+
+    # Sum over the last block, which is not full, and then over the full ones. `sums` holds the sum
+    # of exponentials, relative to the highest logit so far, for each place in a block.
     inside = whole + columns < V - 1
     last = tl.load(here + whole + columns, mask=inside, other=-1e30).to(tl.float32)
     highest = tl.max(last, 0)
-    sums = tl.exp2((last - highest) * LOG2_E)  # each place's own, added up at the end
+    sums = tl.exp2((last - highest) * LOG2_E)
     everything = tl.where(inside, last, 0.0)
     for start in range(0, whole, BLOCK):
         values = tl.load(here + start + columns).to(tl.float32)
@@ -47,39 +61,53 @@ def _loss_and_gradient(
             values * LOG2_E - highest * LOG2_E
         )
         everything += values
+
+    # Store the losses.
     normalizer = highest + tl.log(tl.sum(sums, 0))
     share = EPS / (V - 2)
     others = tl.sum(everything, 0) - (V - 1) * true
     tl.store(losses + row, tl.where(counts, normalizer - true - share * others, 0.0))
     tl.store(likelihoods + row, tl.where(counts, normalizer - true, 0.0))
-    one = tl.where(counts, 1.0, 0.0)
+
+    # Store the gradient of every class as if it were not the true one.
+    factor = tl.where(counts, 1.0, 0.0)
     for start in range(0, whole, BLOCK):
         values = tl.load(here + start + columns).to(tl.float32)
-        gradient = tl.exp2(values * LOG2_E - normalizer * LOG2_E) * one - share * one
+        gradient = tl.exp2(values * LOG2_E - normalizer * LOG2_E) * factor - share * factor
         tl.store(here + start + columns, gradient.to(logits.dtype.element_ty))
-    gradient = tl.where(inside, tl.exp2((last - normalizer) * LOG2_E) * one - share * one, 0.0)
+    probabilities = tl.exp2((last - normalizer) * LOG2_E)
+    gradient = tl.where(inside, probabilities * factor - share * factor, 0.0)
     tl.store(here + whole + columns, gradient.to(logits.dtype.element_ty), mask=whole + columns < V)
-    tl.debug_barrier()  # then what is said of the label is the last word
+
+    # Store that of the true class, after all other threads have written.
+    tl.debug_barrier()
     gradient = tl.exp2((true - normalizer) * LOG2_E) - (1 - EPS)
     tl.store(here + label, gradient.to(logits.dtype.element_ty), mask=counts)
 
 
 @triton.jit
 def _scale(x, scale, y, count, BLOCK: tl.constexpr):
+    """Compute y = x * scale, both of count elements. A program handles BLOCK of them."""
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     scaled = tl.load(x + places, mask=places < count).to(tl.float32) * tl.load(scale)
     tl.store(y + places, scaled.to(y.dtype.element_ty), mask=places < count)
 
 
 def _scaled(x: Tensor, scale: Tensor) -> Tensor:
-    """x times a float32 number on the device. Torch reads two dtypes number by number, in four times the time."""
+    """Multiply x by a float32 scalar on the device.
+
+    Torch takes four times as long where the two have different dtypes.
+    """
     y = torch.empty_like(x)
     _scale[(-(-x.numel() // BLOCK),)](x, scale, y, x.numel(), BLOCK=BLOCK)
     return y
 
 
 class ProjectedLoss(torch.autograd.Function):
-    """Hidden states (B, T, d_model), the matrix (V, d_model) and labels (B, T) -> the two sums of `smoothed_loss`."""
+    """The two sums of `smoothed_loss`, (2,), from the decoder's output.
+
+    Hidden states (B, T, d_model), the matrix (V, d_model) and labels (B, T) -> (2,).
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
@@ -97,7 +125,7 @@ class ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_sums: Tensor) -> tuple[Tensor | None, ...]:
         flat, weight, gradient = ctx.saved_tensors
-        scale = d_sums[0]  # the second sum is for watching: nothing learns from it
+        scale = d_sums[0]  # the second sum is only reported: nothing learns from it
         dx = _scaled(gradient @ weight, scale)
         d_weight = gradient.t() @ _scaled(flat, scale)
         return dx.view(ctx.shape), d_weight, None, None

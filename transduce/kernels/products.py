@@ -1,7 +1,15 @@
-"""Products with weights on a GPU: several as one, and gradients that need no pass of their own.
+"""Products with weights on a GPU: xW + b, several at once, and the feed-forward networks of §3.3.
 
-`Product` projects queries, keys and values at once, and rotates them; `ReluNetwork` and
-`GatedNetwork` are the feed-forward networks of §3.3.
+The products themselves are those of the vendor's library, which are hard to beat. What is saved are
+the small kernels around them:
+
+- `Product` projects queries, keys and values (§3.2.2) by one product and rotates them in place. In
+  the backward pass their three gradients are one matrix already, because attention writes them side
+  by side (`empty_gradients`), and the sum of a bias gradient takes two short kernels.
+- `ReluNetwork` sets the gradient of max(0, xW_1 + b_1) to zero where its product is computed, and
+  sums the gradient of b_1 there.
+- `GatedNetwork` is the SwiGLU or GEGLU network: one product for both halves, one kernel for the
+  gate.
 """
 
 from __future__ import annotations
@@ -18,21 +26,26 @@ from torch import Tensor, nn
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32
-ROWS = 16  # rows of one program at a time
-PROGRAMS = 264  # each of which sums its share of rows
-TILE, DEPTH = 128, 64  # of a product of our own
-GATED = 2048  # numbers of one program
+ROWS = 16  # rows that one program handles at a time
+PROGRAMS = 264  # programs that sum over rows, each over its share
+TILE = 128  # rows and columns of a tile of the product in `_relu_backward`
+DEPTH = 64  # terms of its sums that are multiplied at a time
+GATED = 2048  # elements that one program of `_gate` handles
 
 
 @triton.jit
 def _bias_backward(dy, partial, count, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """The sums of a gradient over this program's rows."""
+    """Sum a gradient (count, D) over this program's rows into partial (programs, D).
+
+    Program (i, j) handles every num_programs-th block of ROWS rows, of the WIDTH columns of number
+    j.
+    """
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     sums = tl.zeros((ROWS, WIDTH), tl.float32)
     for start in range(tl.program_id(0) * ROWS, count, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = (rows < count)[:, None] & (columns < D)[None, :]
-        # More than 2^31 in a large batch.
+        # A large batch has more than 2^31 elements.
         places = rows[:, None].to(tl.int64) * D + columns[None, :]
         sums += tl.load(dy + places, mask=inside, other=0.0).to(tl.float32)
     tl.store(partial + tl.program_id(0) * D + columns, tl.sum(sums, 0), mask=columns < D)
@@ -40,6 +53,10 @@ def _bias_backward(dy, partial, count, D: tl.constexpr, WIDTH: tl.constexpr, ROW
 
 @triton.jit
 def _sum_rows(partial, sums, count, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Sum partial (n, count, D) over its second dimension into sums (n, D).
+
+    Program (j, i) handles the WIDTH columns of number j in matrix i.
+    """
     columns = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     total = tl.zeros((ROWS, WIDTH), tl.float32)
     for start in range(0, count, ROWS):
@@ -47,15 +64,12 @@ def _sum_rows(partial, sums, count, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: 
         inside = (rows < count)[:, None] & (columns < D)[None, :]
         places = (tl.program_id(1) * count + rows)[:, None] * D + columns[None, :]
         total += tl.load(partial + places, mask=inside, other=0.0)
-    tl.store(
-        sums + tl.program_id(1) * D + columns,
-        tl.sum(total, 0).to(sums.dtype.element_ty),
-        mask=columns < D,
-    )
+    result = sums + tl.program_id(1) * D + columns
+    tl.store(result, tl.sum(total, 0).to(sums.dtype.element_ty), mask=columns < D)
 
 
 def sum_rows(partial: Tensor, dtype: torch.dtype) -> Tensor:
-    """Sums over the second dimension, as programs left their shares:  (n, programs, D) in float32 -> (n, D)."""
+    """Add up the shares of all programs:  (n, programs, D) in float32 -> (n, D)."""
     n, count, D = partial.shape
     sums = torch.empty(n, D, device=partial.device, dtype=dtype)
     _sum_rows[(-(-D // 8), n)](partial, sums, count, D=D, ROWS=512, WIDTH=8)
@@ -65,8 +79,8 @@ def sum_rows(partial: Tensor, dtype: torch.dtype) -> Tensor:
 class Product(torch.autograd.Function):
     """x (..., d_in) times weights (d_i, d_in) as one product, with a bias -> (..., d_i) each.
 
-    Where there is a rotation (cosines and sines, n rows of d / 2 each), the first `turned` results
-    consist of heads of size d, which are turned by it.
+    With a rotation (cosines and sines, each (n, d / 2) for n rows of x), the heads of size d in the
+    first `rotated` results are rotated by it.
     """
 
     @staticmethod
@@ -75,37 +89,43 @@ class Product(torch.autograd.Function):
         x: Tensor,
         bias: Tensor | None,
         rotation: Rotation | None,
-        turned: int,
+        rotated: int,
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         flat = x.flatten(0, -2)
-        weight = _stacked(weights)
+        weight = _stack(weights)
         ctx.save_for_backward(flat, weight)
-        ctx.sizes, ctx.has_bias = [each.size(0) for each in weights], bias is not None
-        ctx.rotation, ctx.turned = rotation, sum(ctx.sizes[:turned])
+        ctx.sizes = [weight.size(0) for weight in weights]
+        ctx.has_bias = bias is not None
+        ctx.rotation = rotation
+        ctx.rotated_columns = sum(ctx.sizes[:rotated])
         y = F.linear(flat, weight, bias)
         if rotation is not None:
-            turn(y, rotation, ctx.turned)
+            turn(y, rotation, ctx.rotated_columns)
         return y.view(*x.shape[:-1], -1).split(ctx.sizes, dim=-1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        dy = _joined(gradients)
+        dy = _join(gradients)
         if ctx.rotation is not None:
-            turn(dy, ctx.rotation, ctx.turned, back=True)
+            turn(dy, ctx.rotation, ctx.rotated_columns, back=True)
         dx = (dy @ weight).view(*gradients[0].shape[:-1], -1)
         d_bias = _bias_gradient(dy) if ctx.has_bias else None
-        return dx, d_bias, None, None, *(dy.t() @ x).split(ctx.sizes)
+        d_weights = (dy.t() @ x).split(ctx.sizes)
+        return dx, d_bias, None, None, *d_weights
 
 
 def project(
-    x: Tensor, *linears: nn.Linear, rotation: Rotation | None = None, turned: int = 0
+    x: Tensor, *linears: nn.Linear, rotation: Rotation | None = None, rotated: int = 0
 ) -> tuple[Tensor, ...]:
-    """Compute what each linear layer makes of x, in one product:  (B, T, d_in) -> (B, T, d_out) each."""
+    """Apply several linear layers to x, in one product:  (B, T, d_in) -> (B, T, d_out) each."""
     biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
-    bias = torch.cat(biases) if len(biases) > 1 else biases[0] if biases else None
-    return Product.apply(x, bias, rotation, turned, *(linear.weight for linear in linears))
+    bias = None
+    if biases:
+        bias = torch.cat(biases) if len(biases) > 1 else biases[0]
+    weights = [linear.weight for linear in linears]
+    return Product.apply(x, bias, rotation, rotated, *weights)
 
 
 @triton.jit
@@ -120,8 +140,13 @@ def _turn(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Turn the pairs (i, i + HALF) of the first heads of each row, in place."""
-    rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    """Rotate the pairs (i, i + HALF) of the first HEADS heads of each row of x, in place.
+
+    x has count rows, stride apart; cosines and sines are (count, HALF). A program handles ROWS
+    rows.
+    """
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    pair = tl.arange(0, WIDTH)
     inside = (rows < count)[:, None] & (pair < HALF)[None, :]
     angle = rows[:, None] * HALF + pair[None, :]
     cosine = tl.load(cosines + angle, mask=inside, other=1.0)
@@ -130,13 +155,18 @@ def _turn(
     for _ in range(HEADS):
         first = tl.load(here, mask=inside, other=0.0).to(tl.float32)
         second = tl.load(here + HALF, mask=inside, other=0.0).to(tl.float32)
-        tl.store(here, (first * cosine - second * sine).to(x.dtype.element_ty), mask=inside)
-        tl.store(here + HALF, (second * cosine + first * sine).to(x.dtype.element_ty), mask=inside)
+        new_first = first * cosine - second * sine
+        tl.store(here, new_first.to(x.dtype.element_ty), mask=inside)
+        new_second = second * cosine + first * sine
+        tl.store(here + HALF, new_second.to(x.dtype.element_ty), mask=inside)
         here += 2 * HALF
 
 
 def turn(x: Tensor, rotation: Rotation, columns: int, *, back: bool = False) -> None:
-    """Rotate the heads in the first columns of x (n, ...), in place, by angles (n, d / 2), or back."""
+    """Rotate the heads in the first columns of x (n, ...) in place, by angles (n, d / 2).
+
+    With `back`, by the opposite angles.
+    """
     cosines, sines = rotation
     half = cosines.size(-1)
     _turn[(-(-x.size(0) // ROWS),)](
@@ -146,15 +176,13 @@ def turn(x: Tensor, rotation: Rotation, columns: int, *, back: bool = False) -> 
 
 
 def _bias_gradient(dy: Tensor) -> Tensor:
-    """Sums over rows:  (n, D) -> (D,)."""
+    """Sum over rows:  (n, D) -> (D,)."""
     count, D = dy.shape
     width = min(512, triton.next_power_of_2(D))
-    partial = torch.empty(
-        1, min(PROGRAMS, -(-count // ROWS)), D, device=dy.device, dtype=torch.float32
-    )
-    _bias_backward[(partial.size(1), -(-D // width))](
-        dy, partial, count, D=D, WIDTH=width, ROWS=ROWS
-    )
+    programs = min(PROGRAMS, -(-count // ROWS))
+    partial = torch.empty(1, programs, D, device=dy.device, dtype=torch.float32)
+    grid = (programs, -(-D // width))
+    _bias_backward[grid](dy, partial, count, D=D, WIDTH=width, ROWS=ROWS)
     return sum_rows(partial, dy.dtype)[0]
 
 
@@ -163,17 +191,29 @@ def _relu_backward(
     dy, weight, y, dz, partial, count, N: tl.constexpr, K: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """dz = dy W where y > 0, and its sums over the rows of each tile. Tensors come as descriptors: outside is zero."""
-    across: tl.constexpr = (N + COLUMNS - 1) // COLUMNS
+    """Compute dz = dy W where y > 0, else 0, and its sums over the rows of each tile.
+
+    dy is (count, K), weight (K, N), y and dz (count, N), all as tensor descriptors, which read
+    zeros outside of a tensor. partial is (tiles of rows, N). The programs take turns with the tiles
+    of dz, row of tiles by row of tiles.
+    """
+    across: tl.constexpr = (N + COLUMNS - 1) // COLUMNS  # tiles beside each other
     for number in tl.range(
         tl.program_id(0), tl.cdiv(count, ROWS) * across, tl.num_programs(0), flatten=True
     ):
-        row, column = number // across * ROWS, number % across * COLUMNS
+        row = number // across * ROWS
+        column = number % across * COLUMNS
+
+        # The product.
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
         for k in range(0, K, DEPTH):
             total = tl.dot(dy.load([row, k]), weight.load([k, column]), total)
+
+        # The gradient of the ReLU.
         gradient = tl.where(y.load([row, column]) > 0, total, 0.0).to(dz.dtype)
         dz.store([row, column], gradient)
+
+        # The bias learns from the sums.
         columns = column + tl.arange(0, COLUMNS)
         tl.store(
             partial + number // across * N + columns,
@@ -183,12 +223,13 @@ def _relu_backward(
 
 
 class ReluNetwork(torch.autograd.Function):
-    """max(0, xW_1 + b_1)W_2 + b_2, §3.3, in half precision: the ReLU's gradient is taken where its product ends."""
+    """max(0, xW_1 + b_1)W_2 + b_2, §3.3, in half precision:  (..., d_model) -> (..., d_model)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) -> Tensor:
         flat = x.flatten(0, -2)
-        inner = torch._addmm_activation(b_1, flat, w_1.t())  # one kernel of the vendor's library
+        # Product, bias and ReLU are one kernel of the vendor's library.
+        inner = torch._addmm_activation(b_1, flat, w_1.t())
         ctx.save_for_backward(flat, w_1, w_2, inner)
         return F.linear(inner, w_2, b_2).view(*x.shape[:-1], -1)
 
@@ -196,21 +237,29 @@ class ReluNetwork(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, ...]:
         x, w_1, w_2, inner = ctx.saved_tensors
         dy = d_output.flatten(0, -2).contiguous()
-        (count, K), N, d_inner = dy.shape, inner.size(1), torch.empty_like(inner)
+        count, K = dy.shape
+        N = inner.size(1)
+        d_inner = torch.empty_like(inner)
         partial = torch.empty(1, -(-count // TILE), N, device=dy.device, dtype=torch.float32)
         tiles_of = TensorDescriptor.from_tensor
         _relu_backward[(_processors(dy),)](
-            tiles_of(dy, [TILE, DEPTH]), tiles_of(w_2.contiguous(), [DEPTH, TILE]), tiles_of(inner, [TILE, TILE]),
-            tiles_of(d_inner, [TILE, TILE]), partial, count, N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH,
-            num_warps=4, num_stages=4,
+            tiles_of(dy, [TILE, DEPTH]), tiles_of(w_2.contiguous(), [DEPTH, TILE]),
+            tiles_of(inner, [TILE, TILE]), tiles_of(d_inner, [TILE, TILE]), partial, count,
+            N=N, K=K, ROWS=TILE, COLUMNS=TILE, DEPTH=DEPTH, num_warps=4, num_stages=4,
         )  # fmt: skip
-        dx, d_b_1 = (d_inner @ w_1).view(d_output.shape), sum_rows(partial, dy.dtype)[0]
-        return dx, d_inner.t() @ x, d_b_1, dy.t() @ inner, _bias_gradient(dy)
+        dx = (d_inner @ w_1).view(d_output.shape)
+        d_b_1 = sum_rows(partial, dy.dtype)[0]
+        d_w_1 = d_inner.t() @ x
+        d_w_2 = dy.t() @ inner
+        return dx, d_w_1, d_b_1, d_w_2, _bias_gradient(dy)
 
 
 @triton.jit
 def _gate(joined, inner, count, F: tl.constexpr, SILU: tl.constexpr, BLOCK: tl.constexpr):
-    """inner = activation(a) * b, for rows (a, b) of 2 F numbers."""
+    """Compute inner = activation(a) * b, where each row of joined is a and b, of F elements each.
+
+    joined is (n, 2 F), inner (n, F) with count elements. A program handles BLOCK of these.
+    """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
     here = joined + place // F * (2 * F) + place % F
@@ -221,7 +270,7 @@ def _gate(joined, inner, count, F: tl.constexpr, SILU: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 def _activation(a, SILU: tl.constexpr):
-    """SiLU or GELU, and its derivative."""
+    """Return SiLU(a) or GELU(a), and its derivative."""
     if SILU:
         share = 1.0 / (1.0 + tl.exp(-a))
         return a * share, share * (1.0 + a * (1.0 - share))
@@ -234,7 +283,11 @@ def _gate_backward(
     d_inner, joined, d_joined, partial, count, F: tl.constexpr, SILU: tl.constexpr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a and b, and their sums over this program's rows."""
+    """Compute the gradients of a and b (see `_gate`), and their sums over this program's rows.
+
+    d_inner is (count, F), joined and d_joined (count, 2 F), partial (programs, 2 F). Program (i, j)
+    handles every num_programs-th block of ROWS rows, of the WIDTH columns of number j.
+    """
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     sums_a = tl.zeros((ROWS, WIDTH), tl.float32)
     sums_b = tl.zeros((ROWS, WIDTH), tl.float32)
@@ -243,12 +296,16 @@ def _gate_backward(
         inside = (rows < count)[:, None] & (columns < F)[None, :]
         place = rows[:, None].to(tl.int64) * F + columns[None, :]
         both = rows[:, None].to(tl.int64) * (2 * F) + columns[None, :]
+
+        # Load.
         gradient = tl.load(d_inner + place, mask=inside, other=0.0).to(tl.float32)
         b = tl.load(joined + both + F, mask=inside, other=0.0).to(tl.float32)
-        value, slope = _activation(
-            tl.load(joined + both, mask=inside, other=0.0).to(tl.float32), SILU
-        )
-        d_a, d_b = gradient * b * slope, gradient * value
+        a = tl.load(joined + both, mask=inside, other=0.0).to(tl.float32)
+
+        # Compute and store.
+        value, slope = _activation(a, SILU)
+        d_a = gradient * b * slope
+        d_b = gradient * value
         tl.store(d_joined + both, d_a.to(d_joined.dtype.element_ty), mask=inside)
         tl.store(d_joined + both + F, d_b.to(d_joined.dtype.element_ty), mask=inside)
         sums_a += d_a
@@ -259,14 +316,15 @@ def _gate_backward(
 
 
 class GatedNetwork(torch.autograd.Function):
-    """(activation(xW_1 + b_1) * (xW_gate + b_gate))W_2 + b_2, the activation being SiLU or GELU."""
+    """(f(xW_1 + b_1) * (xW_gate + b_gate))W_2 + b_2, where f is SiLU or GELU."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, w_1: Tensor, b_1: Tensor, w_gate: Tensor, b_gate: Tensor,
         w_2: Tensor, b_2: Tensor, silu: bool,
     ) -> Tensor:  # fmt: skip
-        flat, weight = x.flatten(0, -2), torch.cat([w_1, w_gate])
+        flat = x.flatten(0, -2)
+        weight = torch.cat([w_1, w_gate])
         joined = F.linear(flat, weight, torch.cat([b_1, b_gate]))
         inner = joined.new_empty(joined.size(0), w_1.size(0))
         _gate[(-(-inner.numel() // GATED),)](
@@ -280,86 +338,104 @@ class GatedNetwork(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, w_2, joined, inner = ctx.saved_tensors
         dy = d_output.flatten(0, -2).contiguous()
-        (count, size), d_joined = inner.shape, torch.empty_like(joined)
-        width, rows = min(64, triton.next_power_of_2(size)), 4
+
+        # The gradients of both halves, side by side, and of their biases.
+        count, size = inner.shape
+        d_joined = torch.empty_like(joined)
+        width = min(64, triton.next_power_of_2(size))
+        rows = 4
         programs = min(PROGRAMS // 2, -(-count // rows))
         partial = torch.empty(1, programs, 2 * size, device=dy.device, dtype=torch.float32)
         _gate_backward[(programs, -(-size // width))](
-            dy @ w_2,
-            joined,
-            d_joined,
-            partial,
-            count,
-            F=size,
-            SILU=ctx.silu,
-            WIDTH=width,
-            ROWS=rows,
-            num_warps=2,
-        )
-        d_weight, d_gate = (d_joined.t() @ x).split(size)
+            dy @ w_2, joined, d_joined, partial, count,
+            F=size, SILU=ctx.silu, WIDTH=width, ROWS=rows, num_warps=2,
+        )  # fmt: skip
+
+        # The gradients of the products.
+        d_w_1, d_w_gate = (d_joined.t() @ x).split(size)
         d_b_1, d_b_gate = sum_rows(partial, dy.dtype)[0].split(size)
         dx = (d_joined @ weight).view(d_output.shape)
-        return dx, d_weight, d_b_1, d_gate, d_b_gate, dy.t() @ inner, _bias_gradient(dy), None
+        d_w_2 = dy.t() @ inner
+        return dx, d_w_1, d_b_1, d_w_gate, d_b_gate, d_w_2, _bias_gradient(dy), None
 
 
 def _processors(x: Tensor) -> int:
+    """Return how many multiprocessors the GPU of x has; in the interpreter, a small number."""
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 2
 
 
 def takes_own_product(weight: Tensor) -> bool:
-    """Half precision, rows of a multiple of 16 bytes, and a chip with room for the tiles: Hopper's and larger ones."""
+    """Whether `ReluNetwork` can run with this weight and on its GPU.
+
+    It needs half precision, rows of a multiple of 16 bytes, and a chip of Hopper's generation or
+    later that has enough shared memory for the tiles.
+    """
     if not weight.is_cuda or weight.element_size() != 2 or any(size % 8 for size in weight.shape):
         return False
     chip: Any = torch.cuda.get_device_properties(weight.device)
     return chip.major >= 9 and chip.shared_memory_per_block_optin >= 200_000
 
 
-def _stacked(weights: Sequence[Tensor]) -> Tensor:
-    """Weights (d_i, d_in) one below the other. Nothing is copied where they lie so already."""
+def _stack(weights: Sequence[Tensor]) -> Tensor:
+    """Put weights (d_i, d_in) one below the other:  (sum of d_i, d_in).
+
+    Nothing is copied if they follow one another in memory already.
+    """
     if len(weights) == 1:
         return weights[0]
-    first, rows = weights[0], sum(weight.size(0) for weight in weights)
-    for before, after in itertools.pairwise(weights):
-        whole = before.is_contiguous() and after.is_contiguous()
-        same = before.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
-        if (
-            not (whole and same)
-            or before.storage_offset() + before.numel() != after.storage_offset()
-        ):
+    for upper, lower in itertools.pairwise(weights):
+        contiguous = upper.is_contiguous() and lower.is_contiguous()
+        same_storage = _storage(upper) == _storage(lower)
+        adjacent = upper.storage_offset() + upper.numel() == lower.storage_offset()
+        if not (contiguous and same_storage and adjacent):
             return torch.cat(list(weights))
-    return first.as_strided((rows, first.size(1)), (first.size(1), 1))
+    rows = sum(weight.size(0) for weight in weights)
+    d_in = weights[0].size(1)
+    return weights[0].as_strided((rows, d_in), (d_in, 1))
 
 
-def lying_alike(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Empty tensors for their gradients. The parts of one product get the parts of one tensor, for `_joined`."""
+def _storage(tensor: Tensor) -> int:
+    """Return the address of the memory that a tensor is part of."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def empty_gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Make an empty gradient for each tensor, with the same strides.
+
+    If some tensors are the parts of one product, their gradients are parts of one new tensor in the
+    same way. Once they are filled, `_join` needs no copy.
+    """
     memory: dict[int, Tensor] = {}
-    empty = []
+    gradients = []
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        sharing = [
-            each for each in tensors if each.untyped_storage().data_ptr() == storage.data_ptr()
-        ]
-        apart = len({each.storage_offset() for each in sharing}) == len(sharing)
-        if (
-            apart
-            and sum(each.numel() for each in sharing) * tensor.element_size() == storage.nbytes()
-        ):
+        sharing = [other for other in tensors if _storage(other) == storage.data_ptr()]
+        offsets = {other.storage_offset() for other in sharing}
+        are_different = len(offsets) == len(sharing)
+        size = sum(other.numel() for other in sharing) * tensor.element_size()
+        if are_different and size == storage.nbytes():
             base = memory.setdefault(
                 storage.data_ptr(), tensor.new_empty(storage.nbytes() // tensor.element_size())
             )
-            empty.append(base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()))
+            part = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            gradients.append(part)
         else:
-            empty.append(torch.empty_like(tensor))
-    return tuple(empty)
+            gradients.append(torch.empty_like(tensor))
+    return tuple(gradients)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """Parts (..., d_i) side by side:  (n, sum of d_i). Nothing is copied where they lie so already."""
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    """Put parts (..., d_i) side by side:  (n, sum of d_i).
+
+    Nothing is copied if they are side by side in memory already.
+    """
     flat = [part.flatten(0, -2) for part in parts]
-    width, place = sum(part.size(1) for part in flat), flat[0].storage_offset()
+    first = flat[0]
+    width = sum(part.size(1) for part in flat)
+    offset = first.storage_offset()
     for part in flat:
-        same = part.untyped_storage().data_ptr() == flat[0].untyped_storage().data_ptr()
-        if not same or part.storage_offset() != place or part.stride() != (width, 1):
+        same = _storage(part) == _storage(first)
+        if not same or part.storage_offset() != offset or part.stride() != (width, 1):
             return torch.cat(flat, dim=1)
-        place += part.size(1)
-    return flat[0].as_strided((flat[0].size(0), width), (width, 1), flat[0].storage_offset())
+        offset += part.size(1)
+    return first.as_strided((first.size(0), width), (width, 1), first.storage_offset())

@@ -1,8 +1,26 @@
-"""The kernels of `varlen`, in Triton: tiles of queries and keys of the same sentences, forward and backward.
+"""softmax(QK^T / sqrt(d_k))V, Equation 1 of §3.2.1, over rows of many sentences, in Triton.
 
-The flash-attention algorithm (Dao et al., 2022) with one change: tiles begin where sentences begin (`tiles.py`).
-Sentences are short, so nearly every tile holds whole sentences with all their keys: its forward pass needs no loop,
-and its backward pass is one kernel for all gradients. Only a sentence that takes several tiles needs more.
+This is the flash-attention algorithm (Dao et al., 2022): scores and weights stay on the chip, a
+tile of queries and keys at a time, and only the output is written. One thing is different. Rows
+hold many sentences, and tiles begin where sentences begin (`tiles.py`), so a tile of queries meets
+only the keys of its own sentences. Sentences are short, so nearly every tile holds whole sentences
+with all their keys. Then the forward pass needs no loop (`attend`), and the backward pass is one
+kernel for all three gradients (`attend_backward`). Only sentences of several tiles need the loops
+of flash attention (`attend_long`, `attend_backward_q`, `attend_backward_kv`).
+
+The kernels share their arguments. B is the number of rows, H that of heads, Q and K the lengths:
+
+    q, k, v, o          (B, H, Q or K, DK or DV): queries, keys, values and output
+    do, dq, dk, dv      their gradients
+    lse                 (B, H, Q): log2 of each query's sum of exponentials, for the gradients
+    *_segments          (B, Q or K): number of the sentence at each place
+    *_positions         (B, Q or K): position in its sentence
+    q_tiles, k_tiles    (B, P, 3): see `tiles.Tiles.intervals`
+    counts              (B, 3): see `tiles.Tiles.counts`
+    q_b, q_h, q_t, ...  strides of q (row, head, place) and so on; elements of a head are adjacent
+
+Program (i, b) handles row b of the batch: all programs of a row take turns with its tiles and
+heads.
 """
 
 from __future__ import annotations
@@ -20,7 +38,11 @@ PADDING: tl.constexpr = tl.constexpr(PADDING_SEGMENT)
 def _allowed(
     q_segment, q_position, k_segment, k_position, CAUSAL: tl.constexpr, REACH: tl.constexpr
 ):
-    """Which of the queries (n,) may attend to which of the keys (m,)."""
+    """Return which of the queries (n,) may attend to which of the keys (m,):  (n, m).
+
+    A query attends to keys of its own sentence; with CAUSAL to those at no later position, and if
+    REACH is not negative, to those at most so far away.
+    """
     allowed = q_segment[:, None] == k_segment[None, :]
     if CAUSAL:
         allowed = allowed & (k_position[None, :] <= q_position[:, None])
@@ -30,50 +52,62 @@ def _allowed(
 
 
 @triton.jit
-def _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
-    """A batch may have more than 2^31 numbers, a row of it not: in 32 bits its offsets take half the registers."""
+def _pointers(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
+    """Return the addresses of some rows of one head, (len(rows), SIZE).
+
+    A batch may have more than 2^31 elements, but one row of it may not: offsets in a row have 32
+    bits, which take half the registers.
+    """
     first = base + batch.to(tl.int64) * stride_b + head * stride_h
     return first + (rows[:, None] * stride_t + tl.arange(0, SIZE)[None, :])
 
 
 @triton.jit
-def _tile(base, batch, head, rows, limit, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
-    """Rows of one head, (len(rows), SIZE); zero from `limit` on."""
-    where = _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
-    return tl.load(where, mask=(rows < limit)[:, None], other=0.0)
+def _load(base, batch, head, rows, limit, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
+    """Load some rows of one head, (len(rows), SIZE); zeros from `limit` on."""
+    pointers = _pointers(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
+    return tl.load(pointers, mask=(rows < limit)[:, None], other=0.0)
 
 
 @triton.jit
-def _put(base, batch, head, rows, limit, stride_b, stride_h, stride_t, values, SIZE: tl.constexpr):
-    where = _where(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
-    tl.store(where, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None])
+def _store(
+    base, batch, head, rows, limit, stride_b, stride_h, stride_t, values, SIZE: tl.constexpr
+):
+    """Store some rows of one head, up to `limit`."""
+    pointers = _pointers(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
+    tl.store(pointers, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None])
 
 
 @triton.jit
 def _places(segments, positions, batch, rows, limit, length):
-    """Segment and position of rows; from `limit` on a segment that nobody is in."""
+    """Load segments and positions of some places; from `limit` on, a segment that no token has."""
     segment = tl.load(segments + batch * length + rows, mask=rows < limit, other=-1)
-    return segment, tl.load(positions + batch * length + rows, mask=rows < limit, other=0)
+    position = tl.load(positions + batch * length + rows, mask=rows < limit, other=0)
+    return segment, position
 
 
 @triton.jit
-def _meeting(q_tiles, k_tiles, place):
-    """The sentences of a tile: their interval of queries and of keys, and which part of them it is."""
-    q_here, k_here = q_tiles + place * 3, k_tiles + place * 3
-    return (
-        tl.load(q_here),
-        tl.load(q_here + 1),
-        tl.load(k_here),
-        tl.load(k_here + 1),
-        tl.load(q_here + 2),
-    )
+def _intervals(q_tiles, k_tiles, place):
+    """Load the queries and the keys of a tile's sentences, [q_low, q_high) and [k_low, k_high).
+
+    The last value says which part of the sentences the tile is.
+    """
+    q_tile = q_tiles + place * 3
+    k_tile = k_tiles + place * 3
+    q_low = tl.load(q_tile)
+    q_high = tl.load(q_tile + 1)
+    k_low = tl.load(k_tile)
+    k_high = tl.load(k_tile + 1)
+    part = tl.load(q_tile + 2)
+    return q_low, q_high, k_low, k_high, part
 
 
 @triton.jit
 def _unless_padding(segments, batch, place, limit, length, low, high):
-    """Where an interval ends: at once, if a place is in no sentence. Padding can be long, and nobody waits for it.
+    """Return `high`, the end of an interval, or `low`, so that it is empty, if a place is padding.
 
-    A group has as many parts as its longer side needs: on the other one they may lie beyond its limit.
+    Padding can be long, and computing it would take time. A group of sentences has as many parts as
+    its longer side needs; on the other side a part may begin after `limit`.
     """
     segment = tl.load(segments + batch * length + place, mask=place < limit, other=PADDING)
     return tl.where(segment == PADDING, low, high)
@@ -81,36 +115,43 @@ def _unless_padding(segments, batch, place, limit, length, low, high):
 
 @triton.jit
 def _shares(counts, batch, H: tl.constexpr, PARTS: tl.constexpr):
-    """The first tile of sentences that take PARTS tiles, and how many such sentences there are, times heads."""
+    """Return the first tile of groups of PARTS tiles, and the number of these, times heads."""
     first = tl.load(counts + batch * 3 + 2 - PARTS)
-    return first, (tl.load(counts + batch * 3 + 3 - PARTS) - first) // PARTS * H
+    count = (tl.load(counts + batch * 3 + 3 - PARTS) - first) // PARTS * H
+    return first, count
 
 
 @triton.jit
 def attend(
-    q, k, v, o, lse, q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
+    q, k, v, o, lse,
+    q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t,
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
     CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles that hold whole sentences with all their keys."""
+    """Attend in tiles that hold whole sentences with all their keys, PARTS tiles at a time."""
     batch = tl.program_id(1)
     first, count = _shares(counts, batch, H, PARTS)
     for number in tl.range(tl.program_id(0), count, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, _ = _meeting(
+        q_low, q_high, k_low, k_high, _ = _intervals(
             q_tiles, k_tiles, batch * P + first + number // H * PARTS
         )
-        rows, columns = q_low + tl.arange(0, TILE), k_low + tl.arange(0, TILE)
-        queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-        values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+        rows = q_low + tl.arange(0, TILE)
+        columns = k_low + tl.arange(0, TILE)
+
+        # Load a tile of queries, and the keys and values of the same sentences.
+        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+        keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+        values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
         allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
+
+        # Scores, softmax (by powers of two, which are faster) and the sum of values.
         scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
         scores = tl.where(allowed, scores, -1e30)
-        # Where nothing is allowed, nothing has a weight.
+        # Where no key is allowed, scores are far below this maximum, and all weights become 0.
         highest = tl.maximum(tl.max(scores, 1), -1e29)
         weights = tl.exp2(scores - highest[:, None])
         total = tl.sum(weights, 1)
@@ -120,57 +161,56 @@ def attend(
 
 @triton.jit
 def _finish(
-    o,
-    lse,
-    batch,
-    head,
-    rows,
-    limit,
-    Q,
-    o_b,
-    o_h,
-    o_t,
-    highest,
-    total,
-    sums,
-    H: tl.constexpr,
-    DV: tl.constexpr,
-):
-    """Padding may have nothing to attend to: its output is zero, and an infinite lse makes its gradients zero."""
+    o, lse, batch, head, rows, limit, Q, o_b, o_h, o_t, highest, total, sums,
+    H: tl.constexpr, DV: tl.constexpr,
+):  # fmt: skip
+    """Divide by the sum of weights, and store output and lse.
+
+    Padding may have no keys at all. Its output is zero, and a huge lse makes its gradients zero.
+    """
     alone = total == 0.0
     total = tl.where(alone, 1.0, total)
-    _put(o, batch, head, rows, limit, o_b, o_h, o_t, sums * (1.0 / total)[:, None], DV)
+    _store(o, batch, head, rows, limit, o_b, o_h, o_t, sums * (1.0 / total)[:, None], DV)
     logs = tl.where(alone, 1e30, highest + tl.log2(total))
     tl.store(lse + (batch * H + head) * Q + rows, logs, mask=rows < limit)
 
 
 @triton.jit
 def attend_long(
-    q, k, v, o, lse, q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
+    q, k, v, o, lse,
+    q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t,
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
     CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles that are part of sentences of more than PARTS tiles."""
+    """Attend from tiles that are part of sentences of more than PARTS tiles.
+
+    A program holds one tile of queries and goes over the keys of its sentences. The sums are kept
+    relative to the highest score so far, and rescaled whenever there is a higher one.
+    """
     batch = tl.program_id(1)
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, part = _meeting(q_tiles, k_tiles, batch * P + number // H)
+        q_low, q_high, k_low, k_high, part = _intervals(q_tiles, k_tiles, batch * P + number // H)
         q_low += part * TILE
         rows = q_low + tl.arange(0, TILE)
-        queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+
+        # Load the queries, and find the keys that they may attend to.
+        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
         if CAUSAL:
             k_high = tl.minimum(k_high, q_low + TILE)
+
+        # Go over the keys.
         highest = tl.full((TILE,), -1e30, tl.float32)
         total = tl.zeros((TILE,), tl.float32)
         sums = tl.zeros((TILE, DV), tl.float32)
         for start in range(k_low, k_high, TILE):
             columns = start + tl.arange(0, TILE)
-            keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-            values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+            keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+            values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
             scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
@@ -188,7 +228,11 @@ def attend_long(
 
 @triton.jit
 def _gradients(queries, keys, values, output, d_output, lse, allowed, SCALE: tl.constexpr):
-    """The weights of Equation 1 again, (queries, keys), and the gradient of the product of queries and keys."""
+    """Compute the weights of Equation 1 again, and the gradient of QK^T, both (queries, keys).
+
+    With W the weights, dW = dO V^T, and the gradient through the softmax is W * (dW - rowsum(O *
+    dO)).
+    """
     scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
     weights = tl.exp2(tl.where(allowed, scores - lse[:, None], -1e30))
     d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
@@ -205,33 +249,38 @@ def attend_backward(
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
     CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles that hold whole sentences with all their keys: every gradient at once."""
+    """Compute all gradients of tiles that hold whole sentences, PARTS tiles at a time."""
     batch = tl.program_id(1)
     first, count = _shares(counts, batch, H, PARTS)
     for number in tl.range(tl.program_id(0), count, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, _ = _meeting(
+        q_low, q_high, k_low, k_high, _ = _intervals(
             q_tiles, k_tiles, batch * P + first + number // H * PARTS
         )
-        rows, columns = q_low + tl.arange(0, TILE), k_low + tl.arange(0, TILE)
-        queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        d_output = _tile(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
-        output = _tile(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
-        keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-        values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+        rows = q_low + tl.arange(0, TILE)
+        columns = k_low + tl.arange(0, TILE)
+
+        # Load both sides of the tile.
+        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+        d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
+        output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
+        keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+        values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
         row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
         allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
+
+        # Compute and store the gradients.
         weights, d_scores = _gradients(
             queries, keys, values, output, d_output, row_lse, allowed, SCALE
         )
         d_values = tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
-        _put(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
+        _store(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
         d_queries = tl.dot(d_scores, keys, input_precision="ieee")
-        _put(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
+        _store(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
         d_keys = tl.dot(tl.trans(d_scores), queries, input_precision="ieee")
-        _put(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
+        _store(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
 
 
 @triton.jit
@@ -243,34 +292,41 @@ def attend_backward_q(
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
     CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles that are part of sentences of more than PARTS tiles: the gradient of their queries."""
+    """Compute dq of tiles that are part of sentences of more than PARTS tiles.
+
+    A program holds one tile of queries and goes over the keys of its sentences.
+    """
     batch = tl.program_id(1)
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, part = _meeting(q_tiles, k_tiles, batch * P + number // H)
+        q_low, q_high, k_low, k_high, part = _intervals(q_tiles, k_tiles, batch * P + number // H)
         q_low += part * TILE
         rows = q_low + tl.arange(0, TILE)
-        queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        output = _tile(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
-        d_output = _tile(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
+
+        # Load the queries, and find the keys that they may attend to.
+        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+        output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
+        d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
         row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
         if CAUSAL:
             k_high = tl.minimum(k_high, q_low + TILE)
+
+        # Go over the keys.
         d_queries = tl.zeros((TILE, DK), tl.float32)
         for start in range(k_low, k_high, TILE):
             columns = start + tl.arange(0, TILE)
-            keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-            values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+            keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+            values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
             _, d_scores = _gradients(
                 queries, keys, values, output, d_output, row_lse, allowed, SCALE
             )
             d_queries += tl.dot(d_scores, keys, input_precision="ieee")
-        _put(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
+        _store(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
 
 
 @triton.jit
@@ -282,27 +338,34 @@ def attend_backward_kv(
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
     CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """The same tiles: the gradients of their keys and values."""
+    """Compute dk and dv of tiles that are part of sentences of more than PARTS tiles.
+
+    A program holds one tile of keys and goes over the queries of its sentences.
+    """
     batch = tl.program_id(1)
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, part = _meeting(q_tiles, k_tiles, batch * P + number // H)
+        q_low, q_high, k_low, k_high, part = _intervals(q_tiles, k_tiles, batch * P + number // H)
         k_low += part * TILE
         columns = k_low + tl.arange(0, TILE)
-        keys = _tile(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-        values = _tile(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+
+        # Load keys and values, and find the queries that may attend to them.
+        keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+        values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
         k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
         if CAUSAL:
             q_low = k_low
         q_high = _unless_padding(k_segments, batch, k_low, k_high, K, q_low, q_high)
+
+        # Go over the queries.
         d_keys = tl.zeros((TILE, DK), tl.float32)
         d_values = tl.zeros((TILE, DV), tl.float32)
         for start in range(q_low, q_high, TILE):
             rows = start + tl.arange(0, TILE)
-            queries = _tile(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-            output = _tile(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
-            d_output = _tile(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
+            queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+            output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
+            d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
             row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
             q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
@@ -313,5 +376,5 @@ def attend_backward_kv(
             d_values += tl.dot(
                 tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee"
             )
-        _put(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
-        _put(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
+        _store(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
+        _store(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)

@@ -1,4 +1,9 @@
-"""Equation 1 over rows of sentences on a GPU: a tile of queries meets only the keys of its own sentences."""
+"""Equation 1 (§3.2.1) over rows of many sentences on a GPU, by the kernels of `tile_attention`.
+
+A dense kernel computes the scores of all pairs in a row and masks most of them. Here a tile of
+queries meets only the keys of its own sentences, so a row of ninety packed sentences costs no more
+than ninety short rows, without their padding.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from torch import Tensor
 
 from transduce.config import VARLEN_HEADS
 from transduce.errors import InputError
-from transduce.kernels.products import lying_alike
+from transduce.kernels.products import empty_gradients
 from transduce.kernels.tile_attention import (
     attend,
     attend_backward,
@@ -22,62 +27,80 @@ from transduce.kernels.tiles import TILE, Tiles, tile
 from transduce.model.attention import Mask
 from transduce.model.multi_head import MultiHeadAttention
 
-PROGRAMS = 528  # that share the tiles of one row
-MOST = 2**31 - 1  # numbers of one row, whose offsets have 32 bits
+PROGRAMS = 528  # programs that share the tiles of one row
+MOST = 2**31 - 1  # elements of one row, whose offsets have 32 bits
 
 
 class TiledMask(NamedTuple):
     """A `Mask` as the kernels read it: places of queries and keys, and which meet in which tile."""
 
-    places: tuple[Tensor, Tensor, Tensor, Tensor]  # segments and positions of queries, then of keys
+    # Segments and positions of the queries, (B, Q) each, then of the keys, (B, K) each.
+    places: tuple[Tensor, Tensor, Tensor, Tensor]
     # Intervals of queries and of keys (B, tiles, 3), counts (B, 3).
     tiles: tuple[Tensor, Tensor, Tensor]
     causal: bool
-    reach: int  # how far to either side, -1 for any distance
+    reach: int  # how far a query sees to either side; -1 for any distance
 
 
 _TILED: WeakKeyDictionary[Mask, TiledMask] = WeakKeyDictionary()  # one mask serves all layers
 
 
 def tiled_mask(mask: Mask) -> TiledMask:
-    """Tile a mask between two sides whose segments ascend along each row; if causal, they are one."""
+    """Return the tiles of a mask between two sides whose segments ascend along each row.
+
+    A causal mask must have the same tokens on both sides.
+    """
     if mask not in _TILED:
-        queries, keys = mask.queries, mask.keys
-        q, k = (
-            (side.segments.contiguous(), side.positions.contiguous()) for side in (queries, keys)
-        )
-        ours, theirs = Tiles(*queries.prepared or [None] * 2), Tiles(*keys.prepared or [None] * 2)
-        if ours.counts is None or theirs.counts is None:
-            ours, theirs = tile(q[0], k[0])
-        tiles = (ours.intervals, theirs.intervals, ours.counts)
-        _TILED[mask] = TiledMask(
-            (*q, *k), tiles, mask.causal, -1 if mask.r is None else mask.r // 2
-        )
+        _TILED[mask] = _make_tiled_mask(mask)
     return _TILED[mask]
 
 
+def _make_tiled_mask(mask: Mask) -> TiledMask:
+    q_segments = mask.queries.segments.contiguous()
+    q_positions = mask.queries.positions.contiguous()
+    k_segments = mask.keys.segments.contiguous()
+    k_positions = mask.keys.positions.contiguous()
+
+    # The thread that prepares batches may have made the tiles of both sides already.
+    if mask.queries.prepared and mask.keys.prepared:
+        q_tiles = Tiles(*mask.queries.prepared)
+        k_tiles = Tiles(*mask.keys.prepared)
+    else:
+        q_tiles, k_tiles = tile(q_segments, k_segments)
+
+    return TiledMask(
+        places=(q_segments, q_positions, k_segments, k_positions),
+        tiles=(q_tiles.intervals, k_tiles.intervals, q_tiles.counts),
+        causal=mask.causal,
+        reach=-1 if mask.r is None else mask.r // 2,
+    )
+
+
 def takes(attention: MultiHeadAttention, mask: Mask, length: int) -> bool:
-    """Whether the kernels can attend from so many queries, and pay off."""
+    """Whether the kernels support this attention and mask, and are faster for so many queries."""
     fits = {attention.d_k, attention.d_v} <= VARLEN_HEADS and attention.p_drop == 0
-    # After a cache, segments need not ascend along the row of keys.
+    # With a cache, segments need not ascend along the row of keys.
     ascending = not mask.causal or mask.keys is mask.queries
     wanted = attention.kernel == "varlen" or (attention.kernel == "auto" and length >= 16)
     return fits and ascending and wanted
 
 
 def varlen_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Equation 1:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v)."""
+    """Apply Equation 1:  (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v)."""
     return VarlenAttention.apply(q, k, v, tiled_mask(mask))
 
 
 class VarlenAttention(torch.autograd.Function):
-    """(B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v)."""
+    """Equation 1 with its gradients.
+
+    (B, h, Q, d_k), (B, h, K, d_k), (B, h, K, d_v) -> (B, h, Q, d_v).
+    """
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: TiledMask) -> Tensor:
         q, k, v = map(_in_rows, (q, k, v))
         B, H, Q, _ = q.shape
-        # Heads lie side by side in memory, as the product that follows wants them.
+        # Heads are side by side in memory, as the product that follows reads them.
         o = q.new_empty(B, Q, H, v.size(3)).transpose(1, 2)
         lse = torch.empty(B, H, Q, device=q.device, dtype=torch.float32)
         _launch(attend, 1, mask, lse, q, k, v, o)
@@ -89,13 +112,17 @@ class VarlenAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, o, lse = ctx.saved_tensors
-        d_output, (dq, dk, dv) = _in_rows(d_output), lying_alike(q, k, v)
-        # Of how many tiles a sentence may be to fit on the chip at once.
-        most = 2 if q.element_size() == 2 and max(q.size(3), v.size(3)) <= 64 else 1
+        d_output = _in_rows(d_output)
+        dq, dk, dv = empty_gradients(q, k, v)
+        tensors = (q, k, v, o, d_output, dq, dk, dv)
+
+        # Sentences of one tile or two fit on the chip at once; in float32, only those of one.
+        small = q.element_size() == 2 and max(q.size(3), v.size(3)) <= 64
+        most = 2 if small else 1
         for parts in range(1, most + 1):
-            _launch(attend_backward, parts, ctx.mask, lse, q, k, v, o, d_output, dq, dk, dv)
+            _launch(attend_backward, parts, ctx.mask, lse, *tensors)
         for kernel in (attend_backward_q, attend_backward_kv):
-            _launch(kernel, most, ctx.mask, lse, q, k, v, o, d_output, dq, dk, dv)
+            _launch(kernel, most, ctx.mask, lse, *tensors)
         return dq, dk, dv, None
 
 
@@ -109,25 +136,36 @@ def _launch(
     v: Tensor,
     *others: Tensor,
 ) -> None:
-    """Run a kernel: some programs for each row, which share its tiles and heads."""
-    (B, H, Q, DK), K, DV = q.shape, k.size(2), v.size(3)
+    """Launch a kernel with some programs for each row, which share its tiles and heads."""
+    B, H, Q, DK = q.shape
+    K = k.size(2)
+    DV = v.size(3)
     P = mask.tiles[0].size(1)
     if max(tensor.size(2) * tensor.stride(2) for tensor in (q, k, v, *others)) > MOST:
         raise InputError(
-            f"a row has {max(Q, K):,} tokens, too many for the varlen kernel; use smaller micro-batches"
+            f"a row has {max(Q, K):,} tokens, too many for the varlen kernel;"
+            " use smaller micro-batches"
         )
     strides = [stride for tensor in (q, k, v, *others) for stride in tensor.stride()[:3]]
-    half, together = q.element_size() == 2, parts if kernel in (attend, attend_backward) else 1
+
+    # A tile has to fit into registers, and where there are many tiles, so have four programs at
+    # once.
+    half = q.element_size() == 2
+    together = parts if kernel in (attend, attend_backward) else 1
+    one_tile = together == 1 and kernel in (attend, attend_long, attend_backward)
     kernel[(min(PROGRAMS, P * H), B)](
-        q, k, v, *others, lse, *mask.places, *mask.tiles, P, Q, K, *strides, SCALE=DK**-0.5, H=H, DK=DK, DV=DV,
-        TILE=TILE * together, CAUSAL=mask.causal, REACH=mask.reach, PARTS=parts,
-        # A tile has to fit into registers, and where tiles are many, four programs side by side.
+        q, k, v, *others, lse, *mask.places, *mask.tiles, P, Q, K, *strides,
+        SCALE=DK**-0.5, H=H, DK=DK, DV=DV, TILE=TILE * together,
+        CAUSAL=mask.causal, REACH=mask.reach, PARTS=parts,
         num_warps=4 * together if half else 8,
-        maxnreg=128 if half and together == 1 and kernel in (attend, attend_long, attend_backward) else None,
+        maxnreg=128 if half and one_tile else None,
         num_stages=1,  # loops are a few tiles long: there is nothing to prefetch
     )  # fmt: skip
 
 
 def _in_rows(x: Tensor) -> Tensor:
-    """Kernels read a row of (B, h, T, d) as one run; a gradient may be a single number, seen everywhere."""
+    """Return x (B, h, T, d) with the d elements of a head side by side, as the kernels read them.
+
+    The gradient of a sum, for one, is a single number that is expanded.
+    """
     return x if x.stride(3) == 1 else x.contiguous()
