@@ -112,3 +112,30 @@ def test_nothing_is_ever_pickled():
             ):
                 wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {text}")
     assert wrong == []
+
+
+def test_the_architecture_page_names_every_module_once_with_its_purpose():
+    page = (PACKAGE.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    rooms = page.partition("## Rooms")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `([\w/]+)` \| (.+) \|$", rooms, flags=re.MULTILINE)
+    modules = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "__init__.py":
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+            name = path.relative_to(PACKAGE).with_suffix("").as_posix()
+            modules.append((name, docstring.partition("\n")[0]))
+    assert sorted(listed) == sorted(modules)
+
+
+def test_the_flows_and_the_glossary_name_modules_that_exist():
+    page = (PACKAGE.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    rooms = {path.name for path in PACKAGE.iterdir()}
+    named = re.findall(r"\b([a-z_]+(?:/[a-z_0-9]+)+)\b", page)
+    missing = [
+        name
+        for name in named
+        if name.split("/")[0] in rooms
+        and not (PACKAGE / f"{name}.py").exists()
+        and not (PACKAGE / name).exists()
+    ]
+    assert missing == []
