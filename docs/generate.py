@@ -121,7 +121,7 @@ def _kind_name(hint: Any) -> str:
     if hint is type(None):
         return "none"
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
-    return names.get(hint, hint.__name__)
+    return str(names.get(hint, hint.__name__))
 
 
 def _default(field: Any) -> str:
@@ -439,8 +439,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages and the mounted files to the site (called by MkDocs)."""
     from mkdocs.structure.files import File
 
-    for path, write in PAGES.items():
-        files.append(File.generated(config, path, content=write()))
+    for uri, write in PAGES.items():
+        files.append(File.generated(config, uri, content=write()))
     for path in MOUNTED:
         # The site has a front page of its own in place of README.md.
         if path != ROOT / "README.md":
