@@ -151,6 +151,9 @@ CHANGES = {
     ],
     "own residual": lambda model: [as_type(part, FirstHalf) for part in each(model, Residual)],
     "replaced feed-forward": lambda model: wrapped(model, ["feed_forward"], lambda _: nn.Tanh()),
+    "identity in place of a linear layer": lambda model: [
+        setattr(layer.self_attention, "w_q", nn.Identity()) for layer in model.decoder
+    ],
     "own activation": lambda model: [
         setattr(layer.feed_forward, "activation", torch.sin) for layer in model.decoder
     ],

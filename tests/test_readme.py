@@ -55,6 +55,7 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
     names = [command[1] for command in commands]
     assert names == [
         "doctor",
+        "new",
         "train",
         "watch",
         "translate",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transduce.translation.result import Translation
     from transduce.translation.translator import Translator
 
-# The public names and where they live; each is imported when it is used, so `import transduce` costs nothing.
+# The public names and their modules. Each is imported when it is used: `import transduce` is fast.
 _PUBLIC = {
     "ModelConfig": "config",
     "Recipe": "config",

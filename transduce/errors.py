@@ -66,7 +66,8 @@ def require(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        name = module.partition(".")[0]
+        package = module.partition(".")[0]
+        name = {"google": "protobuf"}.get(package, package)
         raise MissingExtra(
             f"{name} is not installed; install it with: pip install 'transduce[{extra}]'"
         ) from error

@@ -99,3 +99,10 @@ def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_its_neighbours(tmp_path
             file.write(b"new")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert (modes["x"], modes["new"]) == (mode, modes["neighbour"])
+
+
+def test_a_system_without_file_locks_is_named_in_one_line():
+    code = "import sys; sys.modules['fcntl'] = None; import transduce; transduce.Translator"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "TransduceError: this system has no fcntl" in done.stderr
+    assert "WSL" in done.stderr

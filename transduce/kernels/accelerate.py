@@ -252,6 +252,8 @@ def _other_shape(module: Any) -> str | None:
     kind = standard_type(module)
     if kind is MultiHeadAttention:
         linears = (module.w_q, module.w_k, module.w_v)
+        if not _are_linear(*linears, module.w_o):
+            return "projections of another kind"
         sizes = [linear.weight.size(0) for linear in linears]
         expected = [module.h * module.d_k, module.h * module.d_k, module.h * module.d_v]
         some_biases_missing = len({linear.bias is None for linear in linears}) > 1
@@ -264,10 +266,14 @@ def _other_shape(module: Any) -> str | None:
     if kind is FeedForward:
         if module.activation is not ACTIVATIONS[module.kind]:
             return "another network"
-        linears = (module.w_1, module.w_2, module.w_gate)
-        if any(linear is not None and linear.bias is None for linear in linears):
+        parts = [part for part in (module.w_1, module.w_2, module.w_gate) if part is not None]
+        if not _are_linear(*parts) or any(part.bias is None for part in parts):
             return "another network"
     return None
+
+
+def _are_linear(*modules: nn.Module) -> bool:
+    return all(standard_type(module) is nn.Linear for module in modules)
 
 
 def _is_norm(module: Any) -> bool:

@@ -190,7 +190,8 @@ class FusedResidual(Residual):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        if not runs_on(x):
+        # A user may call this method after `restore` has given the residual its own class back.
+        if not runs_on(x) or not isinstance(self, FusedResidual):
             return Residual.forward(self, x, sublayer)
         if self.norm_order == "post":
             return self._post_norm(x, sublayer)
@@ -232,8 +233,10 @@ class _FusedNorm:
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        if not runs_on(x):
-            return super().forward(x)  # type: ignore[misc]
+        # As in `FusedResidual`, the class of `self` may be the plain one again.
+        if not runs_on(x) or not isinstance(self, _FusedNorm):
+            plain: Any = nn.LayerNorm if isinstance(self, nn.LayerNorm) else nn.RMSNorm
+            return plain.forward(self, x)
         normed = self.from_previous.take(x)
         if normed is None:
             _, normed = add_norm(x, None, self, 0.0, post=False)

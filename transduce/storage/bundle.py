@@ -46,7 +46,7 @@ CARD = "README.md"
 # One tokenizer for both languages, or one for each.
 TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})
 OWN_MODEL = "own_model"  # in the provenance: the class of a model that is not `Transformer`
-SHIPPED = Path(__file__).with_name("bundles")
+SHIPPED = Path(__file__).parent.parent / "bundles"  # models that come with the package
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Translation speed of a bundle in every available engine and in other libraries.
 
 All contenders take turns within one run. Ours translate from text to text; the others get token
-ids, which is less work. CTranslate2 is also called directly. The model of Hugging Face has the bundle's
-shape and generates as many tokens as ours did, so its weights do not matter.
+ids, which is less work. CTranslate2 is also called directly. The model of Hugging Face has the
+bundle's shape and generates as many tokens as ours did, so its weights do not matter.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ UNPRINTABLE_RULES: dict[str, Callable[[str], bool]] = {
 _WINDOWS_1252 = "".join(bytes([byte]).decode("cp1252", "ignore") for byte in range(0x80, 0xA0))
 _TAIL = f"[\x80-\xbf{_WINDOWS_1252}]"
 # Misread Latin letters and punctuation begin with Ã or Â, misread quotation marks and dashes with
-# â€. Other letters are common in front of a quotation mark (`é”`), so two misread characters in a row
-# are required.
+# â€. Other letters are common in front of a quotation mark (`é”`), so two misread characters in a
+# row are required.
 _MOJIBAKE = re.compile(f"[ÃÂ]{_TAIL}|â[€\x80]{_TAIL}|(?:[Ä-ßà-ï]{_TAIL}{{1,2}}){{2}}")
 _TAIL_SIGN = re.compile(_TAIL)
 

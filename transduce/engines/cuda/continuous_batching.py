@@ -189,7 +189,7 @@ class Slots:
         self.alive.copy_(self.beams.alive(), non_blocking=True)
 
     def _step(self) -> None:
-        """Extend all hypotheses by one token. All tensors are updated in place, as graphs need it."""
+        """Extend all hypotheses by one token. Graphs need all tensors to be updated in place."""
         logits, _ = self.model.decode(self.tokens[:, None], self.state)  # type: ignore[arg-type]
         logits = logits[:, 0]  # (R, V)
         ancestors = self.state.ancestors
