@@ -22,8 +22,7 @@ from transduce.model import Tokens, attention
 from transduce.search import beams as searches
 from transduce.search.beams import begin
 from transduce.search.candidates import candidates, enforce
-from transduce.search.hypothesis import Job
-from transduce.search.search import search, sentence_seed
+from transduce.search.search import Job, search, sentence_seed
 
 pytest.importorskip("triton")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from transduce.config import CorpusConfig
 from transduce.data.readers.corpus import corpus_files, read_chunks, read_pairs
-from transduce.data.readers.encodings import wide_encoding
+from transduce.data.readers.lines import wide_encoding
 from transduce.errors import DataError
 
 PAIRS = [
