@@ -139,3 +139,17 @@ def test_the_flows_and_the_glossary_name_modules_that_exist():
         and not (PACKAGE / name).exists()
     ]
     assert missing == []
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def test_no_comprehension_is_inside_another():
+    nested = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, COMPREHENSIONS):
+                inside = [part for part in ast.walk(node) if isinstance(part, COMPREHENSIONS)]
+                if len(inside) > 1:
+                    nested.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert nested == []
