@@ -22,7 +22,8 @@ from transduce.model import Tokens, attention
 from transduce.search import beams as searches
 from transduce.search.beams import begin
 from transduce.search.candidates import candidates, enforce
-from transduce.search.search import Job, search, sentence_seed
+from transduce.search.hypothesis import Job
+from transduce.search.search import search, sentence_seed
 
 pytest.importorskip("triton")
 
@@ -405,6 +406,7 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
     ]  # and nothing of the first attempt is left
 
 
+@pytest.mark.slow  # in Triton's interpreter
 @torch.inference_mode()
 def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch):
     model, sizes = accelerated(N=1), []

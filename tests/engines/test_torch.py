@@ -24,7 +24,8 @@ from transduce.kernels import cpu
 from transduce.kernels.accelerate import accelerate
 from transduce.kernels.cpu import LARGE_PAGE, MADV_COLLAPSE
 from transduce.model import Tokens, Transformer
-from transduce.search.search import Job, search, sentence_seed
+from transduce.search.hypothesis import Job
+from transduce.search.search import search, sentence_seed
 from transduce.translation.translator import Translator
 
 SEARCHES = {

@@ -25,7 +25,7 @@ from transduce.errors import (
 )
 from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
-from transduce.search.search import Hypothesis
+from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import load_bundle
 from transduce.storage.checkpoint import load_newest
 from transduce.training.loss import smoothed_loss

@@ -15,7 +15,8 @@ from transduce.engines.torch import TorchEngine, load_model
 from transduce.errors import BundleError, ConfigError, InputError
 from transduce.model import Tokens
 from transduce.recipe import adjusted
-from transduce.search.search import Ensemble, Hypothesis, search
+from transduce.search.hypothesis import Hypothesis
+from transduce.search.search import Ensemble, search
 from transduce.storage.bundle import load_bundle, save_bundle
 from transduce.translation import chunks
 from transduce.translation.alignment import word_links

@@ -24,7 +24,7 @@ from transduce.data.store import sha256
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, convert, positions
 from transduce.errors import ConfigError, require
-from transduce.search.search import Hypothesis
+from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import Bundle
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from transduce.engines.buffers import buffered
 from transduce.errors import BundleError, ConfigError, InputError
 from transduce.kernels.accelerate import Snapshot, accelerate, deviation
 from transduce.model import State, Tokens, Transformer
-from transduce.search.search import Ensemble, Hypothesis, Job, ensemble, search, sentence_seed
+from transduce.search.hypothesis import Hypothesis, Job
+from transduce.search.search import Ensemble, ensemble, search, sentence_seed
 from transduce.storage.bundle import Bundle
 
 BATCH_TOKENS = 16_384  # source tokens and possible target tokens of all hypotheses in a batch

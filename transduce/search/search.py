@@ -14,7 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -24,35 +24,7 @@ from transduce.config import SearchConfig
 from transduce.errors import InputError
 from transduce.search.beams import Beams, advance, begin
 from transduce.search.candidates import EOS, NEVER, UNK, best_tokens
-
-
-class Job(NamedTuple):
-    """One source sentence to translate."""
-
-    number: int
-    source: Sequence[int]
-    limit: int  # the largest number of tokens before the end
-    prefix: Sequence[int] = ()  # forced first tokens
-    seed: int = 0  # for sampling
-
-
-class Hypothesis(NamedTuple):
-    """One translation as token ids.
-
-    `token_log_probs` has one value for each id and one for the end; their sum is `log_prob`.
-    """
-
-    ids: list[int]
-    score: float  # log_prob / ((5 + length) / 6)^alpha, where the length includes the end
-    log_prob: float
-    token_log_probs: list[float]
-    # The smallest score difference that decided anything in the search of this sentence.
-    margin: float = math.inf
-
-    @property
-    def token_confidences(self) -> list[float]:
-        """The probability of each token; the last one is that of the end."""
-        return [math.exp(log_prob) for log_prob in self.token_log_probs]
+from transduce.search.hypothesis import Hypothesis
 
 
 class State(Protocol):

@@ -18,7 +18,7 @@ from transduce.data.own_tokenizer import OwnTokenizers, TokenizerLike, as_tokeni
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.engines.choose import EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, HookError, InputError, TransduceError
-from transduce.search.search import Hypothesis
+from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, find_bundle, load_bundle
 from transduce.translation import chunks, markup, sentences
 from transduce.translation.result import Alignment, Sentence, Token, Translation

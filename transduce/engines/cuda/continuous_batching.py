@@ -30,7 +30,8 @@ from transduce.kernels.topk import pick
 from transduce.model import Transformer
 from transduce.model.tokens import refuse_empty
 from transduce.search import beams
-from transduce.search.search import Hypothesis, Job, results
+from transduce.search.hypothesis import Hypothesis, Job
+from transduce.search.search import results
 
 # Source and target lengths are rounded up to a multiple of this, which limits the number of graphs.
 CAPACITY = 32
