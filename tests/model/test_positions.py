@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from tests.model.conftest import SOURCES, TARGETS, build
+from transduce.config import ModelConfig
+from transduce.errors import InputError
 from transduce.model import Tokens
-from transduce.model.positions import rotate, sinusoids
+from transduce.model.positions import Positions, rotate, sinusoids
 
 
 def test_sinusoids_are_the_papers_formula_interleaved():
@@ -89,3 +91,10 @@ def test_order_matters_with_positions(kind, side):
 def test_the_encoder_sees_a_bag_without_positions():
     first, second = without_order(build(positions="none"), "source")
     assert torch.allclose(first, second)
+
+
+def test_a_learned_table_serves_sequences_as_long_as_itself_and_no_longer():
+    positions = Positions(ModelConfig(positions="learned", max_positions=8))
+    positions.check_length(8)
+    with pytest.raises(InputError, match="9 tokens; learned positions end at max_positions = 8"):
+        positions.check_length(9)
