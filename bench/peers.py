@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from transduce.config import ModelConfig
+from transduce.translation import benchmark
 
 MAX_POSITIONS = 512
 
@@ -56,25 +57,10 @@ class TorchTransformer(nn.Module):
 
 
 def build_marian(config: ModelConfig) -> Any:
-    """Build Hugging Face's MarianMTModel in this shape, with random weights."""
-    from transformers import MarianConfig, MarianMTModel
-
-    return MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            encoder_layers=config.N,
-            decoder_layers=config.decoder_layers,
-            encoder_attention_heads=config.h,
-            decoder_attention_heads=config.h,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            activation_function="relu",
-            dropout=config.p_drop,
-            scale_embedding=True,
-            pad_token_id=config.pad,
-            decoder_start_token_id=config.pad,
-            eos_token_id=0,
-            max_position_embeddings=MAX_POSITIONS,
-        )
+    """Build Hugging Face's MarianMTModel for training in this shape, with random weights."""
+    return benchmark.build_marian(
+        config,
+        dropout=config.p_drop,
+        scale_embedding=True,
+        max_position_embeddings=MAX_POSITIONS,
     )

@@ -15,3 +15,22 @@ def pytest_runtest_setup():
     """Tiny models run many times faster on one thread; and what a test's libraries set (CTranslate2 does) ends with it,
     for results are the same to the bit only on the same number of threads."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory):
+    """A bundle of a small model that was really trained; trained once for all rooms."""
+    # Not above: most test files need neither.
+    from tests import trained
+    from transduce.storage.bundle import load_bundle
+
+    return load_bundle(trained.save(tmp_path_factory.mktemp("runs") / "demo", steps=60, rows=32))
+
+
+@pytest.fixture(scope="session")
+def sentences():
+    """Sentences that this model has not seen."""
+    from tests import trained
+
+    held_out = trained.splits()
+    return [source for source, _ in held_out["valid"] + held_out["test"]]

@@ -72,8 +72,7 @@ def get(
     corpora = {}
     for split in SECTIONS:
         corpora[split] = [part.name for part in entry.parts if part.split == split]
-    vocabulary = f"vocab_size = {entry.vocab_size}\n"
-    settings = f"\n[data.tokenizer]\n{vocabulary}\n[model]\n{vocabulary}"
+    settings = f"\n[data.tokenizer]\nvocab_size = {entry.vocab_size}\n"
     return write_recipe(folder, direction, corpora, preset=entry.preset, settings=settings)
 
 

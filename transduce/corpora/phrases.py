@@ -76,7 +76,6 @@ vocab_size = 1000
 split_digits = true
 
 [model]
-vocab_size = 1000
 norm_order = "pre"
 p_drop = 0.0
 

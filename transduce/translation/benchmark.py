@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
+from transduce.config import ModelConfig
 from transduce.data.readers.lines import read_lines
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, refusal
@@ -150,28 +151,42 @@ def _names(bundle: Bundle) -> list[str]:
     return names
 
 
+def build_marian(shape: ModelConfig, **settings: Any) -> Any:
+    """Build Hugging Face's MarianMTModel in this shape, with random weights."""
+    from transformers import MarianConfig, MarianMTModel
+
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=shape.vocab_size,
+            d_model=shape.d_model,
+            encoder_layers=shape.N,
+            decoder_layers=shape.decoder_layers,
+            encoder_attention_heads=shape.h,
+            decoder_attention_heads=shape.h,
+            encoder_ffn_dim=shape.d_ff,
+            decoder_ffn_dim=shape.d_ff,
+            activation_function="relu",
+            pad_token_id=shape.pad,
+            decoder_start_token_id=shape.pad,
+            eos_token_id=0,
+            **settings,
+        )
+    )
+
+
 def _marian(
     bundle: Bundle, sources: Sequence[Sequence[int]], lengths: Sequence[int], beam: int
 ) -> Translate:
     """Return the function that generates with a Marian model of the bundle's shape."""
     import torch
-    from transformers import MarianConfig, MarianMTModel
 
     shape = bundle.recipe.model
-    model: Any = MarianMTModel(
-        MarianConfig(
-            vocab_size=shape.vocab_size, d_model=shape.d_model, decoder_start_token_id=shape.pad,
-            encoder_layers=shape.N, decoder_layers=shape.decoder_layers, activation_function="relu",
-            encoder_attention_heads=shape.h, decoder_attention_heads=shape.h,
-            encoder_ffn_dim=shape.d_ff, decoder_ffn_dim=shape.d_ff, max_position_embeddings=1024,
-            pad_token_id=shape.pad, eos_token_id=0,
-        )
-    ).eval()  # fmt: skip
+    model = build_marian(shape, max_position_embeddings=1024).eval()
 
     @torch.inference_mode()
     def translate(which: Sequence[int]) -> None:
+        by_length = sorted(which, key=lambda i: lengths[i])
         for start in range(0, len(which), MARIAN_BATCH):
-            by_length = sorted(which, key=lambda i: lengths[i])
             batch = by_length[start : start + MARIAN_BATCH]
             rows = [torch.tensor(sources[i]) for i in batch]
             ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=shape.pad)
