@@ -1,20 +1,127 @@
-"""The commands: what a user types, and what the program answers."""
+"""What a user types, what the program answers, and its exit status."""
 
-import gc
-import json
 import subprocess
 import sys
-import types
-from pathlib import Path
 
+import numpy
 import pytest
+import torch
 
 from transduce.cli.commands import run
-from transduce.recipe import load_recipe
-from transduce.training import train as training
-from transduce.training.run import Run
-from transduce.training.run_state import RunState
-from transduce.translation import translator
+from transduce.errors import DataError
+
+
+def greet(name: str, *, times: int = 1) -> None:
+    """Say hello."""
+    print(*["hello", name] * times)
+
+
+def fail(how: str) -> None:
+    """Fail in a given way."""
+    raise {
+        "user": DataError("x.en is empty; expected text"),
+        "file": FileNotFoundError(2, "No such file or directory", "x.en"),
+        "plain": OSError("out of luck"),
+        "interrupt": KeyboardInterrupt(),
+        "exit": SystemExit(7),
+    }[how]
+
+
+GROUPS = {"polite": {"greet": greet}, "impolite": {"fail": fail}}
+
+
+def test_a_command_gets_its_arguments(capsys):
+    assert run(["greet", "you", "--times", "2"], GROUPS) == 0
+    assert capsys.readouterr().out == "hello you hello you\n"
+
+
+def test_help_after_two_dashes_is_text(capsys):
+    assert run(["greet", "--", "--help"], GROUPS) == 0
+    assert capsys.readouterr().out == "hello --help\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "line"),
+    [
+        ("user", 2, "transduce: x.en is empty; expected text\n"),
+        ("file", 2, "transduce: x.en: No such file or directory\n"),
+        ("plain", 2, "transduce: a file: out of luck\n"),
+        ("interrupt", 130, "transduce: interrupted\n"),
+        ("exit", 7, ""),
+    ],
+)
+def test_an_error_has_a_status_and_a_line(how, status, line, capsys):
+    assert run(["fail", how], GROUPS) == status
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", line)
+
+
+@pytest.mark.parametrize("word", ["a\nb", "--a\nb", "\x1b[2J", "\udcff", "", "-", "--", "-\n"])
+def test_a_strange_word_gives_one_line(word, capsys):
+    for words in ([word], ["greet", "you", f"--{word}", "x"], ["greet", "you", "--times", word]):
+        assert run(words, GROUPS) in (0, 2)
+        captured = capsys.readouterr()
+        assert captured.err.count("\n") == (0 if captured.out else 1)
+        assert "\x1b" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "met_by_rank", "is_printed"),
+    [("0", None, True), ("1", None, False), ("1", 5, True), ("0", 4, True)],
+)
+def test_a_mistake_of_all_ranks_is_printed_by_the_first_of_a_machine(
+    local_rank, met_by_rank, is_printed, monkeypatch, capsys
+):
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    monkeypatch.setattr(DataError, "met_by_rank", met_by_rank)
+    assert run(["fail", "user"], GROUPS) == 2
+    assert bool(capsys.readouterr().err) is is_printed
+
+
+def run_alone(function):
+    return run(["it"], {"all": {"it": function}})
+
+
+def test_a_bug_keeps_its_trace():
+    with pytest.raises(KeyError):
+        run(["fail", "a bug"], GROUPS)
+    with pytest.raises(RuntimeError):
+        run_alone(lambda: torch.ones(2) @ torch.ones(3))
+
+
+def fill_the_gpu():
+    raise torch.OutOfMemoryError("CUDA out of memory.\nProcess 12 has 3 GiB.")
+
+
+@pytest.mark.parametrize(
+    ("allocate", "reason"),
+    [
+        (lambda: torch.empty(1 << 55), "you tried to allocate"),
+        (lambda: numpy.ones(1 << 55), "Unable to allocate"),
+        (lambda: [0] * (1 << 55), "Python could not"),
+        (fill_the_gpu, "CUDA out of memory.;"),
+    ],
+)
+def test_too_little_memory_is_one_line(allocate, reason, capsys):
+    assert run_alone(lambda: allocate() and None) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("transduce: there is too little memory: ")
+    assert reason in error
+    assert error.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    code = (
+        "from transduce.cli.commands import run;"
+        "run(['speak'], {'all': {'speak': lambda: print('x' * 999_999)}})"
+    )
+    speaker = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    speaker.stdout.close()
+    assert speaker.stderr.read() == b""
+    assert speaker.wait() in (0, 120)  # 120: Python itself could not flush either
+    speaker.stderr.close()
 
 
 def test_version(capsys):
@@ -153,126 +260,6 @@ def test_settings_can_be_written_between_options(capsys):
     ]
     assert run(together) == 0
     assert capsys.readouterr().out == output
-
-
-def test_the_value_of_an_option_is_no_setting(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        training, "train", lambda *given, **named: seen.append((given, named)) or Run("r")
-    )
-    assert (
-        run(["train", "--run", "training.steps=5", "base", "--store=data.v=2", "training.steps=7"])
-        == 0
-    )
-    ((given, named),) = seen
-    assert (given, named["overrides"]) == (("base",), ("training.steps=7",))
-    assert (named["run"], named["store"]) == (Path("training.steps=5"), Path("data.v=2"))
-
-
-def test_until_overrides_the_setting(tmp_path, monkeypatch):
-    seen, recipe = [], tmp_path / "r.toml"
-    recipe.write_text('[training]\nuntil = "bleu=10"\n')
-    monkeypatch.setattr(
-        training,
-        "train",
-        lambda name, overrides, **_: seen.append(load_recipe(name, overrides)) or Run("r"),
-    )
-    for arguments in (
-        [],
-        ["--until", "bleu=30"],
-        ["--until", "bleu=30", "training.until=bleu=20"],
-        ["--until", ""],
-    ):
-        assert run(["train", str(recipe), *arguments]) == 0
-    assert [recipe.training.until for recipe in seen] == ["bleu=10", "bleu=30", "bleu=30", ""]
-
-
-@pytest.mark.parametrize(("signal", "status"), [("", 0), ("SIGTERM", 143), ("SIGINT", 130)])
-def test_a_training_that_a_signal_stopped_has_its_own_status(monkeypatch, signal, status):
-    monkeypatch.setattr(training, "train", lambda *_, **__: Run("r", RunState(stopped_by=signal)))
-    assert run(["train", "base"]) == status
-
-
-@pytest.fixture
-def starter(monkeypatch):
-    """The calls of `write_starter`, in place of the function."""
-    calls = []
-
-    def write_starter(folder, source, target, **options):
-        options.pop("say")("written")
-        calls.append((folder, source, target, options))
-        return folder / "recipe.toml"
-
-    module = types.SimpleNamespace(write_starter=write_starter)
-    monkeypatch.setitem(sys.modules, "transduce.data.starter", module)
-    return calls
-
-
-def test_new_writes_a_folder_and_names_the_next_command(starter, capsys):
-    files = ["--source", "a.en", "--target", "a.de"]
-    assert run(["new", "x", *files]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == "x/recipe.toml is ready; next: transduce train x/recipe.toml\n"
-    assert captured.err == "written\n"
-    validation = ["--valid-source", "v.en", "--valid-target", "v.de"]
-    languages = ["--source-language", "en", "--target-language", "de"]
-    assert run(["new", "y", *files, *validation, *languages, "--preset", "tiny"]) == 0
-    nothing = dict.fromkeys(("validation", "source_language", "target_language", "preset"))
-    everything = {
-        "validation": (Path("v.en"), Path("v.de")),
-        "source_language": "en",
-        "target_language": "de",
-        "preset": "tiny",
-    }
-    assert starter == [
-        (Path("x"), Path("a.en"), Path("a.de"), nothing),
-        (Path("y"), Path("a.en"), Path("a.de"), everything),
-    ]
-
-
-def test_a_folder_that_new_writes_has_a_recipe_that_can_be_read(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for language in ("en", "de"):
-        text = "".join(f"sentence {number} in {language}\n" for number in range(200))
-        Path(f"train.{language}").write_text(text)
-    assert run(["new", "my folder", "--source", "train.en", "--target", "train.de"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.endswith("next: transduce train 'my folder/recipe.toml'\n")
-    assert captured.err != ""
-    assert load_recipe("my folder/recipe.toml").data.source_language == "en"
-
-
-def test_new_needs_both_files_for_validation(starter, capsys):
-    for option in ("--valid-source", "--valid-target"):
-        assert run(["new", "x", "--source", "a.tsv", option, "b"]) == 2
-        assert "give both" in capsys.readouterr().err
-    assert starter == []
-
-
-def test_the_schema_is_printed_as_json(monkeypatch, capsys):
-    schema = {"title": "recipe", "properties": {"model": {}}}
-    module = types.SimpleNamespace(recipe_schema=lambda: schema)
-    monkeypatch.setitem(sys.modules, "transduce.recipe_schema", module)
-    assert run(["schema"]) == 0
-    output = capsys.readouterr().out
-    assert json.loads(output) == schema
-    assert output == json.dumps(schema, indent=2) + "\n"
-    monkeypatch.undo()
-    assert run(["schema"]) == 0
-    assert "training" in json.loads(capsys.readouterr().out)["properties"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [["translate", "--model", "x", "x"], ["score", "x", "x.en", "x.de"]]
-)
-def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        translator,
-        "Translator",
-        lambda *bundle, **options: seen.append(gc.isenabled()) or sys.exit(7),
-    )
-    assert (run(arguments), seen, gc.isenabled()) == (7, [False], True)
 
 
 @pytest.mark.parametrize(("imported", "quick"), [("json", True), ("triton._C.libtriton", False)])

@@ -67,6 +67,14 @@ class Argument:
         return self.help.value or "|".join(self.choices) or fallback
 
     @property
+    def option_usage(self) -> str:
+        """How people write an option with its value: --test FILE ..."""
+        value = self.placeholder
+        if self.help.several:
+            value += " ..."
+        return f"{self.option} {value}".strip()
+
+    @property
     def is_required(self) -> bool:
         """Whether the command cannot run without the argument; a list may be empty."""
         return self.default is inspect.Parameter.empty and not self.is_list
@@ -119,6 +127,26 @@ def _read_argument(parameter: inspect.Parameter, hint: Any) -> Argument:
         default=parameter.default,
         help=help,
     )
+
+
+def usage(name: str, arguments: Sequence[Argument]) -> str:
+    """Return one line that shows how to write a command."""
+    words = ["transduce", name]
+    has_other_options = False
+    for argument in arguments:
+        if argument.is_option and argument.is_required:
+            words.append(argument.option_usage)
+        elif argument.is_option:
+            has_other_options = True
+        elif argument.is_list:
+            words.append(f"[{argument.placeholder} ...]")
+        elif argument.is_required:
+            words.append(argument.placeholder)
+        else:
+            words.append(f"[{argument.placeholder}]")
+    if has_other_options:
+        words.append("[options]")
+    return " ".join(words)
 
 
 def suggest(word: str, known: Sequence[str]) -> str:

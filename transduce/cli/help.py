@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from transduce.cli.arguments import Argument, Command, read_arguments
+from transduce.cli.arguments import Argument, Command, read_arguments, usage
 
 # The commands by name, under the title of their group.
 Groups: TypeAlias = Mapping[str, Mapping[str, Command]]
@@ -50,7 +50,7 @@ def command_help(name: str, command: Command) -> str:
     lines += ["", "options:"]
     for argument in arguments:
         if argument.is_option:
-            lines += _entry(_option_label(argument), _help_text(argument))
+            lines += _entry(argument.option_usage, _help_text(argument))
     lines += _entry("-h, --help", "show this help and exit")
 
     lines += ["", "examples:"]
@@ -63,37 +63,10 @@ def summary(command: Command) -> str:
     return (inspect.getdoc(command) or "").partition("\n")[0]
 
 
-def usage(name: str, arguments: Sequence[Argument]) -> str:
-    """Return one line that shows how to write a command."""
-    words = ["transduce", name]
-    has_other_options = False
-    for argument in arguments:
-        if argument.is_option and argument.is_required:
-            words.append(_option_label(argument))
-        elif argument.is_option:
-            has_other_options = True
-        elif argument.is_list:
-            words.append(f"[{argument.placeholder} ...]")
-        elif argument.is_required:
-            words.append(argument.placeholder)
-        else:
-            words.append(f"[{argument.placeholder}]")
-    if has_other_options:
-        words.append("[options]")
-    return " ".join(words)
-
-
 def _split_docstring(command: Command) -> tuple[str, list[str]]:
     """Return the description and the examples of a command's docstring."""
     description, _, examples = (inspect.getdoc(command) or "").partition("\n\nExamples:\n")
     return description, textwrap.dedent(examples).splitlines()
-
-
-def _option_label(argument: Argument) -> str:
-    value = argument.placeholder
-    if argument.help.several:
-        value += " ..."
-    return f"{argument.option} {value}".strip()
 
 
 def _help_text(argument: Argument) -> str:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, NoReturn
 
-from transduce.cli.arguments import Argument, Command, read_arguments, suggest
-from transduce.cli.help import usage
+from transduce.cli.arguments import Argument, Command, read_arguments, suggest, usage
 from transduce.errors import InputError
 
 # The parameter that takes settings of the recipe, such as model.N=2.

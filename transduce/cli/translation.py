@@ -1,0 +1,189 @@
+"""The commands about translation: translate text, score a model, and measure its speed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from transduce.cli.arguments import Command, Help
+from transduce.cli.options import Alpha, Beam, Device, Engine, Model, Precision
+from transduce.errors import InputError
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Pause the garbage collector while a command imports libraries and loads a model.
+
+    These objects stay until the end, so looking for garbage among them only takes time.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def translate(
+    text: Annotated[
+        tuple[str, ...],
+        Help("the text to translate, in quotes; without it, standard input is translated"),
+    ] = (),
+    *,
+    model: Annotated[
+        tuple[Path, ...],
+        Help(
+            "a saved model (bundle) or a run folder; several --model options form an ensemble "
+            "(default: the newest model in ./runs, or the model of the package)",
+            value="FOLDER",
+        ),
+    ] = (),
+    beam: Beam = None,
+    alpha: Alpha = None,
+    engine: Engine = "auto",
+    device: Device = None,
+    precision: Precision = "auto",
+    input: Annotated[
+        Path | None, Help("translate this file line by line; it may be .gz, .xz, .bz2 or .zst")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Help("write to this file when all is translated; .gz, .xz, .bz2 and .zst compress it"),
+    ] = None,
+    nbest: Annotated[int, Help("number of translations for each line; JSON if more than 1")] = 1,
+    scores: Annotated[bool, Help("write scores and token probabilities, as JSON")] = False,
+    alignments: Annotated[
+        bool, Help("write which target word belongs to which source word, as JSON")
+    ] = False,
+    errors: Annotated[
+        Literal["strict", "replace"],
+        Help("for bytes that are not UTF-8: stop and name the line, or replace them"),
+    ] = "strict",
+    column: Annotated[
+        int | None, Help("translate column N (from 1) of tab-separated lines and keep the others")
+    ] = None,
+    prefix: Annotated[str, Help("text that each translation must begin with")] = "",
+    search: Annotated[
+        tuple[str, ...],
+        Help(
+            "another search setting, such as temperature=0.8, no_repeat_ngram=3 or "
+            "max_length=100; can be repeated",
+            value="SETTING=VALUE",
+        ),
+    ] = (),
+) -> None:
+    """Translate a text, a file, or standard input line by line.
+
+    Examples:
+        transduce translate "Good morning."
+        transduce translate --model runs/demo "in 98 weeks"
+        transduce translate --model runs/demo --input news.en --output news.de
+    """
+    from transduce.recipe import adjusted
+    from transduce.storage.bundle import find_bundle
+    from transduce.translation.sentences import splits_sentences
+    from transduce.translation.streams import Format, print_translation, translate_stream
+    from transduce.translation.translator import Translator
+
+    # Check how the arguments go together.
+    if text and (input or output or column):
+        raise InputError(
+            "a text is given together with --input, --output or --column; "
+            "give either the text or these options"
+        )
+    if len(text) > 1:
+        raise InputError(
+            f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
+        )
+
+    # Load the model. The one that was found is named to a person, but not in a log.
+    if not model:
+        model = (find_bundle(),)
+        if sys.stderr.isatty():
+            print(f"transduce: the model is {model[0]}", file=sys.stderr)
+    settings = functools.partial(
+        adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest
+    )
+    with loading():
+        translator = Translator(
+            model, engine=engine, device=device, precision=precision, search=settings
+        )
+    if not splits_sentences():
+        print(
+            "transduce: each line is translated as one sentence; "
+            "to split lines into sentences, pip install 'transduce[text]'",
+            file=sys.stderr,
+        )
+
+    # Translate.
+    writes_json = scores or alignments or translator.search.n_best > 1
+    line_format = Format(column, errors, writes_json, alignments, prefix)
+    if text:
+        print_translation(translator, text[0], line_format)
+    else:
+        translate_stream(translator, input, output, line_format)
+
+
+def score(
+    model: Model,
+    source: Annotated[Path, Help("the sentences to translate, one per line")],
+    reference: Annotated[Path, Help("their human translations, one per line")],
+    *,
+    beam: Beam = None,
+    alpha: Alpha = None,
+    engine: Engine = "auto",
+    device: Device = None,
+    precision: Precision = "auto",
+    ter: Annotated[bool, Help("also compute the translation edit rate")] = False,
+    json: Annotated[bool, Help("print JSON instead of a table")] = False,
+) -> None:
+    """Translate a test set and compute BLEU and chrF.
+
+    Examples:
+        transduce score runs/demo test.en test.de
+        transduce score runs/demo test.en test.de --beam 4 --json
+    """
+    from transduce.evaluation.test_set import print_scores, score_files
+    from transduce.recipe import adjusted
+    from transduce.translation.translator import Translator
+
+    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
+    with loading():
+        translator = Translator(
+            model, engine=engine, device=device, precision=precision, search=settings
+        )
+    print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
+
+
+def bench(
+    what: Annotated[Literal["decode"], Help("what to measure: translation (decode)")],
+    model: Model,
+    *,
+    input: Annotated[
+        Path | None,
+        Help("sentences, one per line (default: generated phrases in the model's languages)"),
+    ] = None,
+    beam: Annotated[int, Help("beam size; 1 is greedy search")] = 4,
+    sentences: Annotated[int, Help("number of sentences to translate")] = 100,
+    rounds: Annotated[int, Help("number of repetitions for each library")] = 3,
+    json: Annotated[bool, Help("print JSON instead of a table")] = False,
+) -> None:
+    """Measure the translation speed of a model on this CPU.
+
+    The table compares all engines of transduce with other libraries that are installed.
+
+    Examples:
+        transduce bench decode runs/demo
+        transduce bench decode runs/demo --beam 1 --sentences 200
+    """
+    from transduce.translation.benchmark import benchmark, print_figures, read_sentences
+
+    bundle, texts = read_sentences(model, input, sentences)
+    print_figures(list(benchmark(bundle, texts, beam, rounds)), as_json=json)
+
+
+COMMANDS: dict[str, Command] = {"translate": translate, "score": score, "bench": bench}
