@@ -1,0 +1,151 @@
+// Elements, files and small conveniences. Text reaches the page only as text nodes.
+
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
+
+// Make an element: element("button", { class: "quiet", onclick: copy }, "Copy").
+// Attributes that are null or false are left out; functions become event listeners.
+export function element(name, attributes = {}, ...children) {
+  return furnish(document.createElement(name), attributes, children);
+}
+
+// Make an SVG element in the same way.
+export function svgElement(name, attributes = {}, ...children) {
+  return furnish(document.createElementNS(SVG_NAMESPACE, name), attributes, children);
+}
+
+function furnish(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") node.addEventListener(name.slice(2), value);
+    else if (name === "value") node.value = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+// Put these children in place of all that a node has.
+export function fill(node, ...children) {
+  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+// A row of buttons of which one is chosen: options are [value, label] pairs.
+export function segmented(label, options, chosen, choose) {
+  const buttons = options.map(([value, text]) =>
+    element("button", {
+      type: "button",
+      "aria-pressed": String(value === chosen),
+      "data-value": value,
+      onclick: () => {
+        for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.value === String(value)));
+        choose(value);
+      },
+    }, text));
+  return element("div", { class: "segmented", role: "group", "aria-label": label }, buttons);
+}
+
+// A labelled select: options are [value, label] pairs.
+export function choice(label, options, chosen, choose) {
+  const select = element("select", { onchange: () => choose(select.value) },
+    options.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text)));
+  return element("label", { class: "field" }, element("span", {}, label), select);
+}
+
+// A labelled slider; the output beside it shows describe(value).
+export function slider(label, { min, max, step = 1, value, describe = String }, change) {
+  const output = element("output", {}, describe(value));
+  const input = element("input", {
+    type: "range", min, max, step, value, "aria-valuetext": describe(value),
+    oninput: () => {
+      output.textContent = describe(Number(input.value));
+      input.setAttribute("aria-valuetext", output.textContent);
+      change(Number(input.value));
+    },
+  });
+  return element("label", { class: "field slider" }, element("span", {}, label), input, output);
+}
+
+// One line that says what went wrong.
+export function problem(error) {
+  return element("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error));
+}
+
+// Say something to a screen reader.
+export function announce(text) {
+  document.getElementById("live").textContent = text;
+}
+
+// Call a function once nothing has happened for some milliseconds.
+export function debounce(call, milliseconds) {
+  let timer = 0;
+  const later = (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => call(...values), milliseconds);
+  };
+  later.cancel = () => clearTimeout(timer);
+  return later;
+}
+
+// Copy a text, and say so on the button that was pressed.
+export async function copyText(text, button) {
+  const before = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    const area = element("textarea", { class: "visually-hidden", value: text });
+    document.body.append(area);
+    area.select();
+    button.textContent = document.execCommand("copy") ? "Copied" : "Not allowed here";
+    area.remove();
+  }
+  announce(button.textContent);
+  setTimeout(() => { button.textContent = before; }, 1500);
+}
+
+// Offer a blob as a file to save.
+export function saveFile(name, blob) {
+  const address = URL.createObjectURL(blob);
+  const link = element("a", { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+// The small box that follows the pointer or the focus. One for the whole page.
+export function showTip(x, y, ...children) {
+  let tip = document.getElementById("tip");
+  if (!tip) {
+    tip = element("div", { id: "tip", class: "tip", "aria-hidden": "true" });
+    document.body.append(tip);
+  }
+  fill(tip, ...children);
+  tip.hidden = false;
+  const left = Math.min(x + 14, window.innerWidth - tip.offsetWidth - 8);
+  const below = y + 18 + tip.offsetHeight < window.innerHeight;
+  tip.style.left = `${Math.max(8, left)}px`;
+  tip.style.top = `${below ? y + 18 : Math.max(8, y - tip.offsetHeight - 12)}px`;
+}
+
+export function hideTip() {
+  const tip = document.getElementById("tip");
+  if (tip) tip.hidden = true;
+}
+
+// A share as "93 %"; small ones keep a digit, so that nothing but zero reads as zero.
+export function percent(share) {
+  if (share > 0 && share < 0.001) return "< 0.1 %";
+  return `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
+}
+
+// The colour that a custom property of the stylesheet has in the present theme, as [r, g, b].
+export function themeColor(name) {
+  const probe = element("span", { hidden: true });
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const numbers = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  probe.remove();
+  return numbers;
+}
