@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow battery check format docs bench build mutate mutate-arithmetic clean
+.PHONY: demo test test-slow test-browser battery check format docs bench build mutate mutate-arithmetic clean
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -29,6 +29,9 @@ test: .venv/dev.stamp
 
 test-slow: .venv/dev.stamp
 	$(BIN)/python -m pytest -m slow
+
+test-browser: .venv/dev.stamp  # needs Chromium, such as Debian's package
+	$(BIN)/python -m pytest -m browser
 
 battery: .venv/dev.stamp
 	$(BIN)/python -m pytest -m battery -s  # how far it is, is printed

@@ -24,7 +24,8 @@ ORDER = [
     {"evaluation"},
     {"monitoring"},
     {"training"},
-    {"paper", "inspection", "serving", "exporters"},
+    {"paper", "inspection", "page", "exporters"},
+    {"serving"},
     {"cli"},
     {"__main__", "__init__"},
 ]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from transduce.storage.disk import whole_file
 
-_STATIC = files("transduce.page").joinpath("static")
+_STATIC = files("transduce.page") / "static"
 _IMPORT = re.compile(r'^import \{ [\w, ]+ \} from "\./(\w+\.js)";\n', flags=re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) )", flags=re.MULTILINE)
 
@@ -56,21 +56,19 @@ def page_html(
     page = _replace_once(
         page,
         '<meta charset="utf-8">\n',
-        '<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
+        f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
     )
     page = _replace_once(
         page,
         '<link rel="stylesheet" href="static/style.css">\n',
         f"<style>{style}</style>\n",
     )
-    page = _replace_once(
+    return _replace_once(
         page,
         '<script type="module" src="static/app.js"></script>\n',
         f'<script type="application/json" id="data">{_embedded_json(data)}</script>\n'
         f'<script type="module">{script}</script>\n',
     )
-    return page
 
 
 def joined_modules(entry: str) -> str:
