@@ -5,15 +5,17 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
-from tests.model.conftest import VARIANTS
+from tests.model.conftest import CHOICES, VARIANTS
 from tests.trained import MODEL
-from transduce.config import SearchConfig
+from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
+from transduce.engines import conversion
 from transduce.engines import ctranslate2 as engines
 from transduce.engines.conversion import convert, refusal
 from transduce.engines.ctranslate2 import CTranslate2Engine
@@ -229,3 +231,52 @@ def test_translating_does_not_wait_for_torch(bundle):
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(bundle.path)], check=True, env=dict(os.environ))
+
+
+@pytest.mark.parametrize("file", ["config.json", "shared_vocabulary.json", "model.bin"])
+def test_every_file_of_a_conversion_is_verified(bundle, tmp_path, file):
+    copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
+    folder = engines.converted(copy, "float32")
+    whole = (folder / file).read_bytes()
+    (folder / file).write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    CTranslate2Engine(copy, "cpu", quantization="float32")
+    assert (folder / file).read_bytes() == whole
+
+
+def test_a_conversion_is_announced_once(bundle, tmp_path, caplog):
+    copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
+    Translator(copy, device="cpu")
+    Translator(copy, device="cpu")
+    assert [str(tmp_path / "copy.ctranslate2") in text for text in caplog.messages] == [True]
+
+
+def test_a_conversion_that_computes_something_else_is_not_used(
+    bundle, tmp_path, monkeypatch, caplog
+):
+    """A change of the model that was not made in the conversion: here, positions."""
+    copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
+    monkeypatch.setattr(conversion, "_table", lambda config, rows: np.zeros((rows, 64), "f4"))
+    with pytest.raises(ExportError, match="CTranslate2 gives token 1 of sample 1"):
+        Translator(copy, device="cpu", engine="ctranslate2")
+    assert isinstance(Translator(copy, device="cpu").engine, TorchEngine)
+    assert "runs in torch instead" in caplog.text
+    assert not list((tmp_path / "copy.ctranslate2").iterdir())
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def test_every_choice_of_a_model_is_carried_exactly_or_refused(choice, bundle, tmp_path):
+    mine = random_bundle(tmp_path / "b", bundle.tokenizer_files, **choice)
+    if refusal(mine.recipe.model) is None:
+        CTranslate2Engine(mine, "cpu", quantization="float32")  # compares its log-probabilities
+
+
+def test_a_setting_that_nobody_has_listed_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Newer(ModelConfig):
+        alibi: bool = False
+
+    assert refusal(Newer()) is None
+    assert refusal(Newer(alibi=True)) == "model.alibi is True; CTranslate2 supports only False"
+    unknown_value = replace(MODEL)
+    object.__setattr__(unknown_value, "positions", "alibi")
+    assert "model.positions is alibi; CTranslate2 supports only sin" in refusal(unknown_value)

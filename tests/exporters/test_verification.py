@@ -5,9 +5,9 @@ import math
 import pytest
 
 from transduce.config import SearchConfig
+from transduce.engines.self_check import plain_log_probs
 from transduce.engines.torch import TorchEngine, load_model
 from transduce.errors import ExportError
-from transduce.exporters import verification
 from transduce.exporters.verification import SAMPLE, verify
 
 
@@ -20,7 +20,7 @@ class Echo:
         self.model = model
 
     def log_probs(self, source, target):
-        return verification._log_probs(self.model, source, target)
+        return plain_log_probs(self.model, source, target)
 
     def greedy(self, source, length):
         config = SearchConfig(beam_size=1, max_length=length)

@@ -1,9 +1,11 @@
 """Models small enough to check exactly."""
 
+import typing
+
 import pytest
 import torch
 
-from transduce.config import ModelConfig
+from transduce.config import ModelConfig, settings_of
 from transduce.model import Tokens, Transformer
 
 SMALL = {
@@ -34,6 +36,14 @@ VARIANTS = {
     "heads of one size": {"d_v": 8},
     "modern": {"norm_order": "pre", "norm": "rms", "activation": "swiglu", "positions": "rotary"},
 }
+
+# Every value of every setting that is a choice, such as {"norm": "rms"}.
+CHOICES = [
+    {name: value}
+    for name, hint in settings_of(ModelConfig).items()
+    if typing.get_origin(hint) is typing.Literal
+    for value in typing.get_args(hint)
+]
 
 
 def build(seed=0, **changes):

@@ -511,3 +511,19 @@ def test_searching_with_a_custom_model_needs_encode_and_decode():
         match=r"WrongLogits.decode gave logits of shape \(1, 1, 48\); expected \(1, 1, 50\)",
     ):
         TorchEngine(model).search([[5, 0]], SearchConfig(beam_size=1))
+
+
+def test_a_search_that_differs_from_training_is_noticed_at_the_first_validation(train, capsys):
+    class OnlyInTraining(Transformer):
+        """A change that the search does not see."""
+
+        def forward(self, source, target):
+            return 3.0 * super().forward(source, target)
+
+    notice = "the search does not compute what training computes"
+    train("changed", model=OnlyInTraining)
+    shown = capsys.readouterr().err
+    assert shown.count(notice) == 1  # two validations
+    assert "until forward, encode and decode of the model agree" in shown
+    train("standard")
+    assert notice not in capsys.readouterr().err

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from transduce.config import ModelConfig
-from transduce.errors import ConfigError, MissingExtra, require
+from transduce.errors import ConfigError, ExportError, MissingExtra, require
 from transduce.storage.bundle import Bundle
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.conversion import Quantization
     from transduce.engines.torch import Engine
+
+logger = logging.getLogger("transduce")
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
@@ -46,10 +49,15 @@ def choose_engine(
     is_half = precision in ("bf16", "fp16")
     is_single = len(bundles) == 1
     can_run = is_standard and is_single and not is_half
-    if name == "ctranslate2" or (
-        name == "auto" and can_run and _prefers_ctranslate2(bundles[0], device)
-    ):
+    if name == "ctranslate2":
         return _ctranslate2_engine(bundles, name, device, precision)
+    if name == "auto" and can_run and _prefers_ctranslate2(bundles[0], device):
+        try:
+            return _ctranslate2_engine(bundles, name, device, precision)
+        except ExportError as error:
+            if precision == "int8":
+                raise
+            logger.warning("%s; the model runs in torch instead", error)
     return _torch_engine(bundles, device, precision, build)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +13,8 @@ from transduce.errors import ExportError, require
 from transduce.storage.bundle import Bundle
 
 Quantization = Literal["float32", "int8"]
+# Settings that do not change what a trained model computes.
+TRAINING_ONLY = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")
 POSITIONS = 1024  # the smallest number of rows in the position table
 _ACTIVATIONS = {
     "relu": "RELU",
@@ -21,15 +25,52 @@ _ACTIVATIONS = {
 }
 
 
+# The settings of a model that CTranslate2 supports: these with any value, ...
+_ANY_VALUE = {
+    *("vocab_size", "source_vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v"),
+    *("norm_eps", "max_positions", "attention_bias", "output_bias", "sharing"),
+    *TRAINING_ONLY,
+}
+# ... and these with some. Any other setting must have its default value.
+_VALUES = {
+    "norm_order": ("post", "pre"),
+    "norm": ("layer", "rms"),
+    "activation": tuple(_ACTIVATIONS),
+    "positions": ("sinusoidal", "learned", "rotary", "none"),
+}
+
+
 def refusal(config: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot run a model, or None if it can."""
-    if config.r is not None:
-        return f"model.r is {config.r}; CTranslate2 has no attention to a neighbourhood"
+    reason = unsupported(config, "CTranslate2", _ANY_VALUE, _VALUES)
+    if reason:
+        return reason
     if not config.d_k == config.d_v == config.d_model / config.h:
         return (
             f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; CTranslate2 needs both to "
             "be d_model / h"
         )
+    return None
+
+
+def unsupported(
+    config: ModelConfig,
+    runtime: str,
+    any_value: Set[str],
+    values: Mapping[str, Sequence[Any]],
+) -> str | None:
+    """Return the setting of a model that a runtime does not support, or None.
+
+    What a runtime supports is listed. So a setting that is added to the model later is refused
+    unless it has its default value, until somebody adds it to the list.
+    """
+    for field in fields(config):
+        found = getattr(config, field.name)
+        supported = values.get(field.name, (field.default,))
+        if field.name not in any_value and found not in supported:
+            names = [str(value) for value in supported if value is not None]
+            expected = ", ".join(names) or "models without it"
+            return f"model.{field.name} is {found}; {runtime} supports only {expected}"
     return None
 
 

@@ -10,6 +10,7 @@ have found a better translation.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import shutil
@@ -20,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import SearchConfig
-from transduce.data.store import sha256
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, convert, positions
-from transduce.errors import ConfigError, require
+from transduce.errors import BundleError, ConfigError, require
 from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import Bundle
+from transduce.storage.sealed_folder import Kind, seal_folder, verify_folder
 
 if TYPE_CHECKING:
     from transduce.engines.torch import TorchEngine
@@ -35,8 +36,14 @@ _DEFAULTS = SearchConfig()
 # Almost no length penalty, so that scores are log-probabilities. With 0, CTranslate2 would stop as
 # soon as the best hypothesis so far has ended.
 _NO_PENALTY = 1e-30
-_COMPLETE = "complete"
-_MODEL = "model.bin"
+CONVERTED = Kind(
+    name="CTranslate2 model",
+    version=1,
+    error=BundleError,
+    remedy="remove the folder; it is made again",
+)
+
+logger = logging.getLogger("transduce")
 
 
 class CTranslate2Engine:
@@ -247,15 +254,16 @@ def converted(bundle: Bundle, quantization: Quantization) -> Path:
         except OSError:
             continue
         try:
-            convert(bundle, work, quantization)
+            _convert_and_check(bundle, work, quantization)
             if place == beside:
                 # Remove the models of bundles that were in this folder before.
                 for old in place.glob(f"*-{quantization}"):
                     shutil.rmtree(old, ignore_errors=True)
-            (work / _COMPLETE).write_text(sha256(work / _MODEL))
+            seal_folder(work, CONVERTED)
             if not _is_complete(place / name):
                 shutil.rmtree(place / name, ignore_errors=True)
             work.rename(place / name)
+            logger.warning("the model is now also in %s, converted to CTranslate2", place)
         except OSError:
             # Another process may have been faster.
             if not _is_complete(place / name):
@@ -269,8 +277,32 @@ def converted(bundle: Bundle, quantization: Quantization) -> Path:
     )
 
 
+def _convert_and_check(bundle: Bundle, folder: Path, quantization: Quantization) -> None:
+    """Convert a bundle, and compare its log-probabilities in float32 with the model in torch.
+
+    An ExportError names the first difference. int8 rounds the weights of the same conversion.
+    """
+    from transduce.engines.self_check import compare_log_probs
+    from transduce.engines.torch import load_model
+
+    convert(bundle, folder, quantization)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as other:
+        exact = folder
+        if quantization != "float32":
+            exact = Path(other)
+            convert(bundle, exact, "float32")
+        engine = CTranslate2Engine(bundle, "cpu", quantization="float32", folder=exact)
+        compare_log_probs(
+            load_model(bundle),
+            "CTranslate2",
+            lambda source, target: engine.log_probs(source, target[:-1]),
+        )
+
+
 def _is_complete(folder: Path) -> bool:
     """Return whether a converted model is complete and undamaged."""
-    complete = folder / _COMPLETE
-    model = folder / _MODEL
-    return complete.is_file() and model.is_file() and complete.read_text() == sha256(model)
+    try:
+        verify_folder(folder, CONVERTED)
+    except BundleError:
+        return False
+    return True

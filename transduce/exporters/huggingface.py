@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.data.tokenizer import Tokenizer
+from transduce.engines.conversion import TRAINING_ONLY, unsupported
 from transduce.engines.torch import load_model
 from transduce.errors import ExportError
 from transduce.exporters.marian import (
@@ -30,30 +31,28 @@ from transduce.exporters.pieces import separate
 from transduce.exporters.verification import verify
 from transduce.storage.bundle import Bundle
 
+# The settings of a model that Marian supports: these with any value, ...
+_ANY_VALUE = {
+    *("vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions"),
+    *("attention_bias", "output_bias", "sharing"),
+    *TRAINING_ONLY,
+}
+# ... and these with some. Any other setting must have its default value.
+_VALUES = {"norm_eps": (NORM_EPS,), "activation": tuple(ACTIVATIONS)}
+
 
 def refusal(config: ModelConfig) -> str | None:
     """Return why Marian cannot represent a model, or None if it can."""
-    expected = {
-        "norm_order": "post",
-        "norm": "layer",
-        "norm_eps": NORM_EPS,
-        "positions": "sinusoidal",
-        "r": None,
-        "source_vocab_size": config.vocab_size if config.source_vocab_size else None,
-    }
-    for name, value in expected.items():
-        found = getattr(config, name)
-        if found != value:
-            supported = "models without it" if value is None else value
-            return f"model.{name} is {found}; Marian supports only {supported}"
+    # Marian has one size for both vocabularies.
+    values = {**_VALUES, "source_vocab_size": (None, config.vocab_size)}
+    reason = unsupported(config, "Marian", _ANY_VALUE, values)
+    if reason:
+        return reason
     if not config.d_k == config.d_v == config.d_model / config.h:
         return (
             f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; "
             "Marian needs both to be d_model / h"
         )
-    if config.activation not in ACTIVATIONS:
-        supported = ", ".join(ACTIVATIONS)
-        return f"model.activation is {config.activation}; Marian supports only {supported}"
     return None
 
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.data.tokenizer import Tokenizer
+from transduce.engines.self_check import sample_ids
 from transduce.errors import ExportError, require
 from transduce.exporters.pieces import is_code
-from transduce.exporters.verification import sample_ids
 
 NEVER = -1e9  # a bias that makes a probability zero and stays finite in any sum
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}

@@ -82,6 +82,16 @@ def write_folder(
     return path
 
 
+def seal_folder(path: Path, kind: Kind) -> None:
+    """Write the manifest of a folder whose files another library has written."""
+    entries = {}
+    for file in sorted(path.iterdir()):
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        entries[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
+    _write(path / MANIFEST, _manifest(kind, entries))
+
+
 def delete_folder(path: Path, kind: Kind) -> None:
     """Delete a folder.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -20,7 +22,7 @@ from transduce.training.distributed import World
 from transduce.training.hooks import Hooks
 from transduce.training.run_state import RunState, StopReason
 from transduce.training.signals import Interrupted, Signals
-from transduce.training.validation import Validation, validate
+from transduce.training.validation import Validation, check_search, validate
 
 Weights = dict[str, Tensor]
 
@@ -52,10 +54,11 @@ class ModelSelector:
             return None
 
         # A new model: validation rounds its weights, and training must not notice.
-        model = self.hooks.build_model(self.recipe.model).to(self.world.device)
-        model.load_state_dict(weights)
         world = world or self.world
+        model = self._build(weights)
         result = validate(model, self.store, self.recipe, world, self.signals, self.layout)
+        if not self.state.validated and result.hypotheses:
+            self._check_search(weights)
 
         # Report the scores, and explain a BLEU of about 0.
         self.progress.validation(
@@ -71,6 +74,25 @@ class ModelSelector:
             if diagnosis:
                 self.progress.event(self.state.step, "diagnosis", diagnosis)
         return result
+
+    def _build(self, weights: Weights) -> Any:
+        model = self.hooks.build_model(self.recipe.model).to(self.world.device)
+        model.load_state_dict(weights)
+        return model
+
+    def _check_search(self, weights: Weights) -> None:
+        """Warn if translations are searched with another model than the one that is trained."""
+        if not self.world.is_main:
+            return
+        difference = check_search(partial(self._build, weights), self.store, self.world.device)
+        if difference:
+            self.progress.event(
+                self.state.step,
+                "advice",
+                f"the search does not compute what training computes: {difference}; scores and "
+                "translations of this run are wrong until forward, encode and decode of the model "
+                "agree",
+            )
 
     def keep(self, result: Validation | None, weights: Weights) -> None:
         """Record the scores; save the weights as the last bundle, and as the best if they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from transduce.config import Recipe
 from transduce.data.batches import Batch, Layout, in_order
 from transduce.data.store import Section, Store
+from transduce.engines.self_check import search_difference
+from transduce.engines.torch import TorchEngine
 from transduce.evaluation.scores import score
 from transduce.kernels.accelerate import accelerate
 from transduce.training.distributed import World
@@ -24,6 +26,8 @@ from transduce.training.signals import Signals
 from transduce.training.step import teacher_forced
 from transduce.translation.translator import Translator
 
+CHECKED = 4  # sentences that are searched and also scored by the plain model
+LONGEST_CHECKED = 64  # tokens of such a sentence
 SAMPLES = 4  # translations to show
 MOST_TOKENS = 8_192  # in a validation batch
 
@@ -89,6 +93,21 @@ def validate(
         bleu = scores.bleu.value
         chrf = scores.chrf.value
     return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
+
+
+def check_search(build: Callable[[], Any], store: Store, device: torch.device) -> str | None:
+    """Return how translations are searched otherwise than the model is trained, or None.
+
+    `build` makes a copy of the model. One is searched as in a validation, the other is the oracle.
+    """
+    sources, _ = _first_sentences(store.validation, CHECKED)
+    ids = [tokens[:LONGEST_CHECKED] for tokens in store.source_tokenizer.encode_batch(sources)]
+    searched = build().eval()
+    plain = build().eval()
+    if device.type == "cuda":
+        searched = searched.bfloat16()
+        plain = plain.bfloat16()
+    return search_difference(TorchEngine(searched, device=device), plain, ids)
 
 
 def _validation_loss(
