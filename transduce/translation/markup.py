@@ -62,6 +62,8 @@ class Protected:
     @property
     def has_text(self) -> bool:
         """Whether the text has anything to translate."""
+        if not self.spans:
+            return any(map(str.isalnum, self.plain))
         stand_ins = {span.stand_in for span in self.spans}
         for start, end in words(self.plain):
             word = self.plain[start:end]
@@ -109,6 +111,8 @@ def protect(text: str) -> Protected:
         offsets.append(len(plain.text) - len(stand_in))
     plain.add(text[end:])
     plain_text = plain.text.rstrip()
+    if not matches:
+        return Protected(plain_text)
 
     # Describe each span by the words around it.
     ranges = words(plain_text)

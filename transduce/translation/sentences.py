@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 
-from transduce.errors import InputError, MissingExtra, require
+from transduce.errors import InputError
 from transduce.translation.markup import find
 from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
+Segmenter = Callable[[str, str], Iterable[str]]  # language, line -> sentences
 UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages without spaces between sentences
 
 # Line ends, tabs and block-level tags separate sentences and belong to none.
@@ -122,11 +124,17 @@ def join(document: Document, translations: Sequence[str], language: str | None =
 
 def splits_sentences() -> bool:
     """Return whether sentencex is installed; without it each line is one sentence."""
+    return _find_segmenter() is not None
+
+
+def _find_segmenter() -> Segmenter | None:
+    """Return the function of sentencex that splits a line of a language into sentences."""
     try:
-        require("sentencex", extra="text")
-    except MissingExtra:
-        return False
-    return True
+        library = import_module("sentencex")
+    except ImportError:
+        return None
+    segment: Segmenter = library.segment
+    return segment
 
 
 def _base(language: str) -> str:
@@ -136,7 +144,7 @@ def _base(language: str) -> str:
 
 def _sentences(text: str, language: str) -> Iterator[Range]:
     """Yield the start and end of each sentence, including spaces. None extends over a line end."""
-    segment = require("sentencex", extra="text").segment if splits_sentences() else _one_sentence
+    segment = _find_segmenter() or _one_sentence
     edges = [0]
     for match in _LAYOUT.finditer(text):
         edges += match.span()

@@ -366,13 +366,16 @@ class Translator:
             n_best.append((text, hypothesis.score))
 
         best, _ = candidates[0]
-        pieces = self.tokenizers[1].pieces([*best.ids, EOS]) if confidences else []
+        tokens: tuple[Token, ...] = ()
+        if confidences:
+            pieces = self.tokenizers[1].pieces([*best.ids, EOS])
+            tokens = tuple(map(Token, pieces, best.token_confidences))
         text, score = n_best[0]
         return Sentence(
             source=source,
             text=text,
             score=score,
-            tokens=tuple(map(Token, pieces, best.token_confidences)),
+            tokens=tokens,
             n_best=tuple(n_best),
             alignment=alignment,
         )
