@@ -13,9 +13,9 @@ LAST = 1024
 Text = TypeVar("Text")
 
 
-def sizes() -> Iterator[int]:
+def sizes(first: int = FIRST) -> Iterator[int]:
     """Yield the sizes of the chunks of a stream, which double up to `LAST`."""
-    size = FIRST
+    size = first
     while True:
         yield size
         size = min(2 * size, LAST)

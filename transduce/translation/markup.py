@@ -13,9 +13,10 @@ import itertools
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from transduce.errors import InputError
 from transduce.translation.tag_tree import (
     IN_SPACED_WORD,
     Alignment,
@@ -58,6 +59,7 @@ class Protected:
 
     plain: str
     spans: tuple[Span, ...] = ()
+    has_terms: bool = False  # whether terms of a glossary are among the spans
 
     @property
     def has_text(self) -> bool:
@@ -78,14 +80,39 @@ class Protected:
         return tuple(originals.get(word, word) for word in found)
 
 
+class Glossary:
+    """Terms with fixed translations. A term matches whole words, as they are spelled."""
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        for term, translation in terms.items():
+            if not (isinstance(term, str) and term.strip() and isinstance(translation, str)):
+                raise InputError(
+                    f"the glossary has the entry {term!r}: {translation!r}; expected a term that "
+                    "is not empty, and its translation"
+                )
+        self.terms = dict(terms)
+        # The longest first: "data centre" before "data".
+        longest_first = sorted(self.terms, key=len, reverse=True)
+        choices = "|".join(map(re.escape, longest_first))
+        self.pattern = re.compile(
+            rf"(?P<term>(?<!\w)(?:{choices})(?!\w))|{_PROTECTED.pattern}", re.DOTALL
+        )
+
+
 def find(text: str) -> list[Range]:
     """Return the start and end of everything that `protect` takes out."""
     return [match.span() for match in _PROTECTED.finditer(text)]
 
 
-def protect(text: str) -> Protected:
-    """Remove the tags from a text, and replace everything else that must stay by stand-ins."""
-    matches = list(_PROTECTED.finditer(text))
+def protect(text: str, glossary: Glossary | None = None) -> Protected:
+    """Remove the tags from a text, and replace everything else that must stay by stand-ins.
+
+    Terms of a glossary are replaced too, and restored as their translations.
+    """
+    pattern = glossary.pattern if glossary else _PROTECTED
+    matches = list(pattern.finditer(text))
+    terms = glossary.terms if glossary else {}
+    is_term = [bool(glossary and match["term"]) for match in matches]
     partners = _pairs([match["tag"] for match in matches])
     name = _unused_name(text)
     numbers = itertools.count(1)
@@ -119,7 +146,9 @@ def protect(text: str) -> Protected:
     starts = [start for start, _ in ranges]
     ends = [end for _, end in ranges]
     spans = []
-    for match, offset, partner, stand_in in zip(matches, offsets, partners, stand_ins, strict=True):
+    for match, offset, partner, stand_in, term in zip(
+        matches, offsets, partners, stand_ins, is_term, strict=True
+    ):
         word = bisect_right(ends, offset)
         last = bisect_left(starts, offsets[partner]) if partner >= 0 else word
         is_single_tag = partner < 0 and not stand_in
@@ -129,7 +158,7 @@ def protect(text: str) -> Protected:
         after = text[match.end() : match.end() + 1]
         spans.append(
             Span(
-                text=match[0],
+                text=terms[match[0]] if term else match[0],
                 word=word,
                 end=max(word, last),
                 partner=partner,
@@ -141,7 +170,7 @@ def protect(text: str) -> Protected:
                 ),
             )
         )
-    return Protected(plain_text, tuple(spans))
+    return Protected(plain_text, tuple(spans), any(is_term))
 
 
 class _PlainText:

@@ -36,6 +36,7 @@ class Sentence:
     tokens: tuple[Token, ...]
     n_best: tuple[tuple[str, float], ...]  # texts and scores, best first
     alignment: Alignment | None = None  # None unless requested
+    before: str = ""  # the layout of the translated text between the sentence before and this one
 
     @property
     def confidence(self) -> float:

@@ -110,16 +110,24 @@ def join(document: Document, translations: Sequence[str], language: str | None =
             f"got {len(translations)} translations for {len(document.pieces)} pieces; expected one "
             "for each"
         )
+    parts = []
+    for between, translation in zip(layout(document, language), translations, strict=True):
+        parts += [between, translation]
+    return "".join([*parts, document.after])
+
+
+def layout(document: Document, language: str | None = None) -> list[str]:
+    """Return what stands before each piece of a document when it is translated to `language`."""
     had_spaces = _base(document.language) not in UNSPACED
     has_spaces = _base(language or document.language) not in UNSPACED
-    parts = []
-    for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
+    gaps = []
+    for number, piece in enumerate(document.pieces):
         between = piece.before
         # Only one of the languages has spaces between sentences.
         if number and has_spaces != had_spaces and between in ("", " "):
             between = " " if has_spaces else ""
-        parts += [between, translation]
-    return "".join([*parts, document.after])
+        gaps.append(between)
+    return gaps
 
 
 def splits_sentences() -> bool:

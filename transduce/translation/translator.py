@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not nee
 
 Place = Bundle | str | Path
 Candidate = tuple[Hypothesis, str]  # a hypothesis and its text
+# Called with the number of a text, the number of its sentence, how many it has, and the sentence.
+OnSentence = Callable[[int, int, int, Sentence], None]
 _CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
 
 
@@ -37,11 +40,23 @@ class _PreparedText:
     """A text split into pieces, each as the model sees it."""
 
     document: sentences.Document
-    protected: tuple[markup.Protected | None, ...]  # None if a piece has nothing to translate
+    protected: tuple[markup.Protected, ...]  # one for each piece
 
     def searched(self) -> list[markup.Protected]:
         """Return the pieces that the engine has to translate."""
-        return [piece for piece in self.protected if piece]
+        return [piece for piece in self.protected if piece.has_text]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What a call of `translate` asks for besides the texts."""
+
+    alignments: bool = False
+    confidences: bool = False
+    prefix: str = ""
+    n_best: int | None = None
+    glossary: Mapping[str, str] | None = None
+    on_sentence: OnSentence | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +183,15 @@ class Translator:
 
     @overload
     def translate(
-        self, texts: str, *, alignments: bool = ..., confidences: bool = ..., prefix: str = ...
+        self,
+        texts: str,
+        *,
+        alignments: bool = ...,
+        confidences: bool = ...,
+        prefix: str = ...,
+        n_best: int | None = ...,
+        glossary: Mapping[str, str] | None = ...,
+        on_sentence: OnSentence | None = ...,
     ) -> Translation: ...
     @overload
     def translate(
@@ -178,6 +201,9 @@ class Translator:
         alignments: bool = ...,
         confidences: bool = ...,
         prefix: str = ...,
+        n_best: int | None = ...,
+        glossary: Mapping[str, str] | None = ...,
+        on_sentence: OnSentence | None = ...,
     ) -> list[Translation]: ...
     def translate(
         self,
@@ -186,6 +212,9 @@ class Translator:
         alignments: bool = False,
         confidences: bool = False,
         prefix: str = "",
+        n_best: int | None = None,
+        glossary: Mapping[str, str] | None = None,
+        on_sentence: OnSentence | None = None,
     ) -> Translation | list[Translation]:
         """Translate a text, or each of several. A text may have any length, many lines and markup.
 
@@ -194,10 +223,18 @@ class Translator:
             alignments: Whether to add word alignments.
             confidences: Whether to add the probability of each token.
             prefix: The text with which each translation must begin.
+            n_best: The number of translations; by default that of the search settings. A beam that
+                is smaller becomes as wide.
+            glossary: Terms of the source language, as they are spelled in the texts, and their
+                translations. The model does not see these terms, so they are never inflected.
+            on_sentence: Called for each sentence in order, as soon as it is translated, with the
+                number of its text, its own number in the text (both from 0), the number of
+                sentences in the text, and the sentence.
         """
+        options = _Options(alignments, confidences, prefix, n_best, glossary, on_sentence)
         if isinstance(texts, str):
-            return self._translate([texts], alignments, confidences, prefix)[0]
-        return self._translate(list(_several(texts)), alignments, confidences, prefix)
+            return self._translate([texts], options)[0]
+        return self._translate(list(_several(texts)), options)
 
     def translate_lines(
         self,
@@ -208,23 +245,24 @@ class Translator:
         prefix: str = "",
     ) -> Iterator[Translation]:
         """Yield the translation of each text of a stream, with at most `chunks.LAST` in memory."""
+        options = _Options(alignments, confidences, prefix)
         for chunk in chunks.chunks(_several(lines), chunks.sizes()):
-            yield from self._translate(chunk, alignments, confidences, prefix)
+            yield from self._translate(chunk, options)
 
-    def _translate(
-        self, texts: Sequence[str], alignments: bool, confidences: bool, prefix: str
-    ) -> list[Translation]:
+    def _translate(self, texts: Sequence[str], options: _Options) -> list[Translation]:
         for number, text in enumerate(texts, start=1):
             if not isinstance(text, str):
                 raise InputError(f"text {number} is a {type(text).__name__}; expected a string")
-        if not isinstance(prefix, str):
+        if not isinstance(options.prefix, str):
             raise InputError(
-                f"prefix is {prefix!r}; expected the text with which a translation must begin"
+                f"prefix is {options.prefix!r}; expected the text with which a translation must "
+                "begin"
             )
 
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
-        prepared_texts = [self._prepare(text) for text in texts]
-        forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
+        glossary = markup.Glossary(options.glossary) if options.glossary else None
+        prepared_texts = [self._prepare(text, glossary) for text in texts]
+        forced = self.tokenizers[1].encode(options.prefix)[:-1] if options.prefix else []
         plain_texts: list[str] = []
         prefixes: list[list[int]] = []
         for prepared in prepared_texts:
@@ -233,34 +271,49 @@ class Translator:
             prefixes += [[] if index else forced for index in range(len(plain))]
         sources = self.tokenizers[0].encode_batch(plain_texts)
 
-        # Search, and decode all hypotheses in one call.
-        found = self._search(sources, prefixes if forced else (), confidences) if sources else []
-        ids = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
-        decoded = iter(self.tokenizers[1].decode_batch(ids))
-        results = []
-        for source, hypotheses in zip(sources, found, strict=True):
-            candidates = [(hypothesis, next(decoded)) for hypothesis in hypotheses]
-            results.append(_Searched(self.search.limit(len(source)), candidates))
-
-        remaining = iter(results)
+        results = self._results(sources, prefixes if forced else [], options)
         return [
-            self._finish(prepared, remaining, alignments, confidences)
-            for prepared in prepared_texts
+            self._finish(number, prepared, results, options)
+            for number, prepared in enumerate(prepared_texts)
         ]
 
+    def _results(
+        self, sources: list[list[int]], prefixes: list[list[int]], options: _Options
+    ) -> Iterator[_Searched]:
+        """Yield the search results of each piece.
+
+        All are searched at once, or in growing chunks if the caller waits for single sentences.
+        """
+        search = _with_n_best(self.search, options.n_best)
+        size = chunks.sizes(first=1) if options.on_sentence else iter([len(sources)])
+        start = 0
+        while start < len(sources):
+            end = start + next(size)
+            chunk = sources[start:end]
+            found = self._search(chunk, search, prefixes[start:end], options.confidences)
+            start = end
+
+            # Decode all hypotheses in one call.
+            ids = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
+            decoded = iter(self.tokenizers[1].decode_batch(ids))
+            for source, hypotheses in zip(chunk, found, strict=True):
+                texts = islice(decoded, len(hypotheses))
+                candidates = list(zip(hypotheses, texts, strict=True))
+                yield _Searched(search.limit(len(source)), candidates)
+
     def _search(
-        self, sources: list[list[int]], prefixes: Sequence[Sequence[int]], confidences: bool
+        self,
+        sources: list[list[int]],
+        search: SearchConfig,
+        prefixes: Sequence[Sequence[int]],
+        confidences: bool,
     ) -> list[list[Hypothesis]]:
         """Return the engine's hypotheses, and check them if the engine is the user's own."""
         if type(self.engine).__module__.startswith("transduce."):
-            return self.engine.search(
-                sources, self.search, prefixes=prefixes, token_scores=confidences
-            )
+            return self.engine.search(sources, search, prefixes=prefixes, token_scores=confidences)
         name = type(self.engine).__name__
         try:
-            found = self.engine.search(
-                sources, self.search, prefixes=prefixes, token_scores=confidences
-            )
+            found = self.engine.search(sources, search, prefixes=prefixes, token_scores=confidences)
             is_valid = len(found) == len(sources) and all(map(_are_hypotheses, found))
         except TransduceError:
             raise
@@ -273,7 +326,7 @@ class Translator:
             )
         return found
 
-    def _prepare(self, text: str) -> _PreparedText:
+    def _prepare(self, text: str, glossary: markup.Glossary | None) -> _PreparedText:
         """Split a text into pieces and take out its markup."""
         document = sentences.split(
             text,
@@ -281,10 +334,8 @@ class Translator:
             count_tokens=self._count_tokens,
             max_tokens=self._max_tokens,
         )
-        protected = [markup.protect(piece.text) for piece in document.pieces]
-        return _PreparedText(
-            document, tuple(piece if piece.has_text else None for piece in protected)
-        )
+        protected = [markup.protect(piece.text, glossary) for piece in document.pieces]
+        return _PreparedText(document, tuple(protected))
 
     def _add_language_code(self, sentences: list[str]) -> list[str]:
         """Put the text's code of the target language before every sentence.
@@ -305,18 +356,26 @@ class Translator:
 
     def _finish(
         self,
+        number: int,
         prepared: _PreparedText,
         results: Iterator[_Searched],
-        alignments: bool,
-        confidences: bool,
+        options: _Options,
     ) -> Translation:
         """Join the pieces of a text; those that were searched take the next results."""
         notices = [*prepared.document.notices]
         translated: list[Sentence] = []
         texts: list[list[str]] = []  # of each piece, best first
-        for piece, protected in zip(prepared.document.pieces, prepared.protected, strict=True):
-            if protected is None:
-                texts.append([piece.text])
+        count = len(prepared.searched())
+        before = ""  # everything since the last sentence
+        layout = sentences.layout(prepared.document, self.recipe.data.target_language)
+        for piece, protected, gap in zip(
+            prepared.document.pieces, prepared.protected, layout, strict=True
+        ):
+            before += gap
+            if not protected.has_text:
+                unchanged = markup.restore(protected.plain, protected)
+                texts.append([unchanged if protected.has_terms else piece.text])
+                before += texts[-1][0]
                 continue
             result = next(results)
             best, _ = result.candidates[0]
@@ -325,9 +384,10 @@ class Translator:
                     f'the translation of "{piece.text[:40]}" was stopped at {result.limit} tokens '
                     "and may lack its end; search.max_length and search.max_extra set this limit"
                 )
-            sentence = self._sentence(
-                piece.text, protected, result.candidates, alignments, confidences
-            )
+            sentence = self._sentence(piece.text, before, protected, result.candidates, options)
+            before = ""
+            if options.on_sentence:
+                options.on_sentence(number, len(translated), count, sentence)
             translated.append(sentence)
             texts.append([text for text, _ in sentence.n_best])
 
@@ -347,16 +407,16 @@ class Translator:
     def _sentence(
         self,
         source: str,
+        before: str,
         protected: markup.Protected,
         candidates: list[Candidate],
-        alignments: bool,
-        confidences: bool,
+        options: _Options,
     ) -> Sentence:
         """Return the candidates of a piece with their markup, and with what else was requested."""
         n_best = []
         alignment = None
         for rank, (hypothesis, text) in enumerate(candidates):
-            wants_alignment = alignments and rank == 0
+            wants_alignment = options.alignments and rank == 0
             if protected.spans or wants_alignment:
                 links = self._links(protected.plain, text, hypothesis.ids)
                 if wants_alignment:
@@ -367,7 +427,7 @@ class Translator:
 
         best, _ = candidates[0]
         tokens: tuple[Token, ...] = ()
-        if confidences:
+        if options.confidences:
             pieces = self.tokenizers[1].pieces([*best.ids, EOS])
             tokens = tuple(map(Token, pieces, best.token_confidences))
         text, score = n_best[0]
@@ -378,6 +438,7 @@ class Translator:
             tokens=tokens,
             n_best=tuple(n_best),
             alignment=alignment,
+            before=before,
         )
 
     def _links(
@@ -400,6 +461,16 @@ class Translator:
             model = self.engine.models[0] if isinstance(self.engine, TorchEngine) else None
             return model if isinstance(model, Transformer) else None
         return load_model(self._bundle)
+
+
+def _with_n_best(search: SearchConfig, n_best: int | None) -> SearchConfig:
+    """Return the settings for this many translations, with a beam that is wide enough."""
+    if n_best is None or n_best == search.n_best:
+        return search
+    beam_size = search.beam_size
+    if isinstance(n_best, int) and search.temperature == 0:
+        beam_size = max(beam_size, math.ceil(n_best / min(1, search.patience)))
+    return replace(search, n_best=n_best, beam_size=beam_size)
 
 
 def _tokenizers_of(bundle: Bundle) -> list[bytes | None]:

@@ -1,0 +1,180 @@
+"""The models that are served: bundles that are loaded once, found by name or by languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transduce.config import SearchConfig
+from transduce.describe import count_parameters
+from transduce.engines.choose import EngineName, Precision, choose_engine
+from transduce.errors import BundleError, InputError, TransduceError
+from transduce.serving.queue import BatchingEngine, QueueSettings
+from transduce.storage.bundle import find_bundle, load_bundle
+from transduce.translation.translator import Translator
+
+Say = Callable[[str], None]
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model with its translator. A language is None if the bundle does not name one."""
+
+    name: str
+    path: Path
+    translator: Translator
+    engine: str
+    source_language: str | None
+    target_language: str | None
+    parameters: int
+
+    @property
+    def queue(self) -> BatchingEngine:
+        """The queue in front of the model's engine."""
+        assert isinstance(self.translator.engine, BatchingEngine)
+        return self.translator.engine
+
+    @property
+    def pair(self) -> str:
+        """The languages, such as en-de."""
+        return f"{self.source_language}-{self.target_language}"
+
+
+@dataclass
+class Models:
+    """All models that are served, the default one first, and why others are not."""
+
+    served: list[ServedModel] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # by name: what is wrong with a bundle
+
+    @property
+    def default(self) -> ServedModel:
+        """The model of requests that name none."""
+        return self.served[0]
+
+    def named(self, name: str | None) -> ServedModel:
+        """Return the model of this name, or without a name the default."""
+        if name is None:
+            return self.default
+        for model in self.served:
+            if model.name == name:
+                return model
+        if name in self.refused:
+            raise InputError(f"the model {name!r} could not be loaded: {self.refused[name]}")
+        names = ", ".join(model.name for model in self.served)
+        raise InputError(f"there is no model {name!r}; the models are: {names}")
+
+    def for_languages(self, source: str, target: str) -> ServedModel | None:
+        """Return the first model from one language to the other; regions may differ."""
+        for model in self.served:
+            if model.source_language is None or model.target_language is None:
+                continue
+            if (base(model.source_language), base(model.target_language)) == (
+                base(source),
+                base(target),
+            ):
+                return model
+        return None
+
+    def close(self) -> None:
+        """Stop the queues of all models."""
+        for model in self.served:
+            model.queue.close()
+
+
+def load_models(
+    places: Sequence[Path],
+    *,
+    engine: EngineName = "auto",
+    device: str | None = None,
+    precision: Precision = "auto",
+    search: Callable[[SearchConfig], SearchConfig] | None = None,
+    queue: QueueSettings | None = None,
+    say: Say = print,
+) -> Models:
+    """Load bundles; without any, the newest of ./runs or the one in the package.
+
+    A bundle that cannot be loaded is reported, and the others are served.
+    """
+    folders = [find_bundle(place) for place in places] or [find_bundle()]
+    models = Models()
+    for folder in folders:
+        name = _unused_name(folder, models)
+        try:
+            bundle = load_bundle(folder)
+            inner = choose_engine([bundle], engine, device, precision)
+            translator = Translator(
+                bundle, engine=BatchingEngine(inner, queue or QueueSettings()), search=search
+            )
+        except TransduceError as error:
+            if len(folders) == 1:
+                raise
+            models.refused[name] = str(error)
+            say(f"{name} is not served: {error}")
+            continue
+        data = bundle.recipe.data
+        models.served.append(
+            ServedModel(
+                name=name,
+                path=folder,
+                translator=translator,
+                engine=_engine_name(inner),
+                source_language=_known(data.source_language),
+                target_language=_known(data.target_language),
+                parameters=count_parameters(bundle.recipe.model),
+            )
+        )
+    if not models.served:
+        raise BundleError("none of the models can be served; the reasons are above")
+    _report_languages(models, say)
+    return models
+
+
+def base(language: str) -> str:
+    """Return the language of a code without its region: pt of pt-BR."""
+    return re.split("[-_]", language.lower())[0]
+
+
+def _known(language: str) -> str | None:
+    """Return the code of a language, or None for unknown ones: und, xx or an empty string."""
+    if not _LANGUAGE.fullmatch(language) or base(language) in ("und", "xx", "mul"):
+        return None
+    return language
+
+
+def _report_languages(models: Models, say: Say) -> None:
+    """Say which models only /v1 can use, because their languages are unknown or taken."""
+    for number, model in enumerate(models.served):
+        if model.source_language is None or model.target_language is None:
+            say(
+                f"the languages of {model.name} are unknown ({model.pair}), so it can only be "
+                "requested by its name from /v1; set data.source_language and data.target_language"
+            )
+            continue
+        for other in models.served[:number]:
+            if other.pair == model.pair:
+                say(
+                    f"{other.name} and {model.name} both translate {model.pair}; {other.name} is "
+                    f"used unless a request to /v1 names {model.name}"
+                )
+                break
+
+
+def _unused_name(folder: Path, models: Models) -> str:
+    """Return the name of a bundle: that of its run, or else of its folder."""
+    path = folder.resolve()
+    name = path.parent.name if path.name in ("best", "last") else path.name
+    taken = {*models.refused, *(model.name for model in models.served)}
+    number = 2
+    unused = name
+    while unused in taken:
+        unused = f"{name}-{number}"
+        number += 1
+    return unused
+
+
+def _engine_name(engine: object) -> str:
+    return type(engine).__name__.removesuffix("Engine").lower()

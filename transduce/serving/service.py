@@ -1,0 +1,139 @@
+"""What all requests share: the models, the settings, and threads in which texts are translated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+from transduce.errors import TransduceError
+from transduce.serving.models import Models
+from transduce.serving.queue import Busy, Caller, calling
+from transduce.serving.settings import ServerSettings
+
+Result = TypeVar("Result")
+Emit = Callable[[str, Any], None]  # sends an event with its name and data
+
+
+class RequestError(TransduceError):
+    """A request that is refused, with the status of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Service:
+    """The server without HTTP: it runs functions in threads and gives up on them in time."""
+
+    def __init__(self, models: Models, settings: ServerSettings) -> None:
+        self.models = models
+        self.settings = settings
+        self.is_draining = False
+        self._places = threading.BoundedSemaphore(settings.max_requests)
+        self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="request")
+
+    def check_texts(self, texts: list[str]) -> None:
+        """Refuse texts that are too many, too long, or no text at all."""
+        settings = self.settings
+        if len(texts) > settings.max_texts:
+            raise RequestError(
+                413, f"the request has {len(texts)} texts; at most {settings.max_texts} are allowed"
+            )
+        characters = sum(map(len, texts))
+        if characters > settings.max_characters:
+            raise RequestError(
+                413,
+                f"Invalid request: request ({characters}) exceeds text limit "
+                f"({settings.max_characters})",
+            )
+        for text in texts:
+            if not _is_unicode(text):
+                raise RequestError(
+                    400, "a text contains half of a surrogate pair; expected valid Unicode"
+                )
+
+    async def run(self, request: Request, function: Callable[[], Result]) -> Result:
+        """Run a function in a thread; give up at the deadline, or when the client has gone."""
+        caller = self._new_caller()
+        work = self._start(caller, function)
+        watch = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                caller.cancelled.set()
+                raise ClientDisconnect
+            return work.result()
+        finally:
+            caller.cancelled.set()
+            watch.cancel()
+
+    async def stream(self, function: Callable[[Emit], Any]) -> AsyncIterator[bytes]:
+        """Run a function in a thread and yield what it emits as server-sent events."""
+        caller = self._new_caller()
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def emit(name: str, data: Any) -> None:
+            event = f"event: {name}\ndata: {json.dumps(data)}\n\n"
+            loop.call_soon_threadsafe(events.put_nowait, event.encode())
+
+        def work() -> None:
+            try:
+                emit("done", function(emit))
+            except TransduceError as error:
+                emit("error", {"error": str(error)})
+            finally:
+                loop.call_soon_threadsafe(events.put_nowait, None)
+
+        running = self._start(caller, work)
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await running
+        finally:
+            caller.cancelled.set()
+
+    def close(self) -> None:
+        """Stop all threads."""
+        self.models.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _new_caller(self) -> Caller:
+        return Caller(time.monotonic() + self.settings.answer_seconds)
+
+    def _start(self, caller: Caller, function: Callable[[], Result]) -> asyncio.Future[Result]:
+        """Start a function in a thread, if one is free."""
+        if not self._places.acquire(blocking=False):
+            raise Busy("the server has too many requests; try again later", 1)
+
+        def work() -> Result:
+            try:
+                with calling(caller):
+                    return function()
+            finally:
+                self._places.release()
+
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has closed its connection. The body must have been read."""
+    with contextlib.suppress(ClientDisconnect):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

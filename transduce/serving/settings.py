@@ -1,0 +1,28 @@
+"""The settings of a server: limits on requests, keys, and what is logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """All that can be set besides the models. Times are in seconds, sizes in bytes."""
+
+    runs: Path = Path("runs")  # the runs that the page shows
+    api_keys: frozenset[str] = frozenset()  # if there are any, a request needs one of them
+    requests_per_minute: int = 0  # of one key or address; 0: any number
+    allowed_origins: tuple[str, ...] = ()  # of web pages that may call the API; "*": all
+    max_body: int = 2_000_000
+    max_characters: int = 100_000  # of all texts of a request
+    max_texts: int = 1_000  # of a request
+    header_seconds: float = 10.0  # until the headers of a request must be there
+    body_seconds: float = 30.0  # until the body must be there
+    send_seconds: float = 30.0  # until a client must have read a part of the answer
+    answer_seconds: float = 120.0  # until a text must be translated
+    max_connections: int = 1_000
+    max_requests: int = 256  # that are worked on at the same time
+    drain_seconds: float = 0.0  # between "not ready" and the end of accepting connections
+    stop_seconds: float = 30.0  # until a stop gives up on requests that are worked on
+    log_text: bool = field(default=False)  # whether the access log has the texts
