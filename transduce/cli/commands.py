@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from transduce.cli import data, runtimes, shell, training, translation
+from transduce.cli import data, runtimes, serving, shell, training, translation
 from transduce.cli.arguments import Command, suggest
 from transduce.cli.help import Groups, command_help, overview
 from transduce.cli.parser import parse
@@ -20,6 +20,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     "data": data.COMMANDS,
     "training": training.COMMANDS,
     "translation": translation.COMMANDS,
+    "serving": serving.COMMANDS,
     "other runtimes": runtimes.COMMANDS,
     "editor and shell": shell.COMMANDS,
 }

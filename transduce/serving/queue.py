@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import deque
@@ -221,6 +220,3 @@ class BatchingEngine:
             call.found[number] = hypotheses
             if len(call.found) == len(call.sources):
                 call.done.set()
-
-
-_ = itertools

@@ -42,9 +42,7 @@ class AttentionRequest(Strict):
     text: Annotated[str, Field(min_length=1)]
     model: str | None = None
     sentence: Annotated[int, Field(ge=0)] = 0
-    without: Annotated[
-        list[Annotated[str, Field(pattern=HEAD)]], Field(max_length=1000)
-    ] = []
+    without: Annotated[list[Annotated[str, Field(pattern=HEAD)]], Field(max_length=1000)] = []
 
 
 class WalkthroughRequest(Strict):
@@ -147,9 +145,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     """Return the JSON body of a request, or refuse it in one line."""
     content_type = request.headers.get("content-type", "application/json")
     if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise RequestError(
-            415, f"the content type is {content_type!r}; expected application/json"
-        )
+        raise RequestError(415, f"the content type is {content_type!r}; expected application/json")
     try:
         return kind.model_validate_json(await request.body())
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import uvicorn
@@ -18,7 +19,8 @@ def bind(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else str(error)
         raise ConfigError(
             f"the server cannot use port {port} of {host} ({reason}); choose another --port or "
             "--host"
@@ -26,11 +28,16 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(service: Service, listener: socket.socket, say: Say = print) -> None:
+def run(service: Service, listener: socket.socket, say: Say = print) -> None:
     """Serve until a signal asks to stop."""
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     names = ", ".join(f"{model.name} ({model.pair})" for model in service.models.served)
     say(f"serving {names} on http://{shown}:{port}")
+    make_server(service).run(sockets=[listener])
+
+
+def make_server(service: Service) -> uvicorn.Server:
+    """Return the server of a service, which is not started yet."""
     config = uvicorn.Config(create_app(service), http="h11", ws="none", log_level="warning")
-    uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Server(config)

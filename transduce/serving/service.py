@@ -66,7 +66,8 @@ class Service:
         work = self._start(caller, function)
         watch = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {work, watch}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 caller.cancelled.set()
                 raise ClientDisconnect
