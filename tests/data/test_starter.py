@@ -10,13 +10,8 @@ import pytest
 
 from transduce import train
 from transduce.corpora.phrases import phrases
-from transduce.data.starter import (
-    Statistics,
-    _choose_preset,
-    _choose_vocabulary,
-    _relative,
-    write_starter,
-)
+from transduce.data.starter import _relative, write_starter
+from transduce.data.suggestions import Statistics, suggest_preset, suggest_vocabulary
 from transduce.errors import ConfigError, DataError
 from transduce.presets import PRESETS
 from transduce.recipe import check_vocabulary, load_recipe
@@ -208,8 +203,8 @@ def test_a_name_without_languages_needs_them(tmp_path):
     ],
 )
 def test_the_size_of_the_text_decides_the_model(pairs, preset, vocab_size):
-    assert _choose_preset(pairs) == preset
-    assert _choose_vocabulary(Statistics(pairs, 20.0, 15_000, 100)) == vocab_size
+    assert suggest_preset(pairs) == preset
+    assert suggest_vocabulary(Statistics(pairs, 20.0, 15_000, 100)) == vocab_size
 
 
 def test_the_vocabulary_fits_little_text(tmp_path):

@@ -151,7 +151,7 @@ def doctor(
     from rich.console import Console
 
     from transduce.data.cleaning.cleaned_corpus import try_writing, write_whole
-    from transduce.data.cleaning.doctor import examine, from_arguments
+    from transduce.data.cleaning.doctor import examine, from_arguments, next_command
     from transduce.data.cleaning.report import print_report, shown_progress
 
     if json:
@@ -165,6 +165,9 @@ def doctor(
         write_whole(json, report.to_json())
     if report.errors:
         raise DataError("; ".join(report.errors))
+    if not report.verdict.usable:
+        raise DataError(f"{' and '.join(corpus)}: {report.verdict.text}")
+    print(f"next: {next_command(corpus, out)}")
 
 
 def prepare(

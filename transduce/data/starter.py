@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +18,13 @@ from transduce.data.cleaning import langid
 from transduce.data.pairs import Chunk
 from transduce.data.readers.compression import is_compressed, plain_suffix
 from transduce.data.readers.corpus import read_chunks
+from transduce.data.suggestions import (
+    PRESET_SIZES,
+    SAMPLE,
+    Statistics,
+    suggest_preset,
+    suggest_vocabulary,
+)
 from transduce.data.text_folder import RECIPE, whole_file
 from transduce.errors import ConfigError, DataError, MissingExtra
 from transduce.presets import preset as find_preset
@@ -27,16 +33,8 @@ from transduce.recipe import toml_value
 Say = Callable[[str], None]
 Files = tuple[Path, ...]  # (source, target), or one file with both languages
 
-SAMPLE = 20_000  # pairs from which lengths and words are counted
 MOST_HELD_OUT = 1_000
 MOST_STEPS_UP = 3  # a path that climbs further is written as an absolute path
-
-# The largest number of pairs for each preset; Multi30k (29,000 pairs) is better with `small`.
-PRESET_SIZES = {"tiny": 25_000, "small": 300_000}
-LARGE_PRESET = "base"
-VOCABULARY_SIZES = {2_000: 1_000, 5_000: 2_000, 15_000: 4_000, 50_000: 8_000, 300_000: 16_000}
-LARGE_VOCABULARY = 32_000
-SPECIAL_PIECES = 259  # 256 bytes, the end, the unknown token and padding
 
 # ISO 639-1, for file names such as train.en.
 _CODES = (
@@ -50,16 +48,6 @@ _CODES = (
 LANGUAGE_CODES = frozenset(_CODES.split())
 CODE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]+)*")
 CODE_PAIR = re.compile(r"(?:^|[._-])([a-z]{2})[-_]([a-z]{2})(?=[._-]|$)")
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Numbers about a parallel text."""
-
-    pairs: int
-    words_per_sentence: float  # the average of both sides
-    distinct_words: int
-    distinct_characters: int
 
 
 def write_starter(
@@ -106,8 +94,8 @@ def write_starter(
     )
 
     # Choose the model.
-    preset = preset or _choose_preset(statistics.pairs)
-    vocab_size = _choose_vocabulary(statistics)
+    preset = preset or suggest_preset(statistics.pairs)
+    vocab_size = suggest_vocabulary(statistics)
     say(f"preset {preset}, vocabulary of {vocab_size:,} pieces")
 
     # Validation text: the user's, or the end of the training text.
@@ -256,31 +244,6 @@ def _free_names(folder: Path, languages: tuple[str, str]) -> tuple[Files, Files]
         if not any(path.exists() for path in (*training, *validation)):
             return training, validation
     raise AssertionError("numbers do not end")
-
-
-# -------------------------------------------------------------------------------------- The model
-
-
-def _choose_preset(pairs: int) -> str:
-    for name, most_pairs in PRESET_SIZES.items():
-        if pairs <= most_pairs:
-            return name
-    return LARGE_PRESET
-
-
-def _choose_vocabulary(statistics: Statistics) -> int:
-    """Return a vocabulary size that suits the number of pairs and that the text can fill."""
-    wanted = LARGE_VOCABULARY
-    for most_pairs, size in VOCABULARY_SIZES.items():
-        if statistics.pairs <= most_pairs:
-            wanted = size
-            break
-
-    # Little text cannot fill a large vocabulary: every word can become a piece, but cleaning may
-    # drop some. Every character is a piece.
-    if statistics.pairs <= SAMPLE:
-        wanted = min(wanted, SPECIAL_PIECES + statistics.distinct_words * 3 // 4)
-    return max(wanted, SPECIAL_PIECES + statistics.distinct_characters + 10)
 
 
 # ------------------------------------------------------------------------------------- The recipe

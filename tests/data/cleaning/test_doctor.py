@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.data.cleaning.nasty import CASES, DE, EN, LONG_DE, LONG_EN, LONG_FR, Case, lines
 from transduce.cli.commands import run
 from transduce.config import CleanConfig, CorpusConfig, DataConfig
+from transduce.corpora.phrases import phrases
 from transduce.data.cleaning import doctor
 from transduce.data.cleaning.doctor import examine, from_arguments
 from transduce.data.cleaning.rules import RULES
@@ -408,3 +410,68 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path):
         "transduce: out cannot be written: File too large; choose another folder, or make room\n",
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
+
+
+def corpus(tmp_path, change=lambda text: text, target_language="de", pairs=400):
+    """Phrases in English and another language, in x.en and x.de."""
+    found = phrases("en", target_language, pairs)["train"]
+    for side, name in enumerate(("x.en", "x.de")):
+        text = "".join(f"{change(pair[side])}\n" for pair in found)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+
+def tokenize(text):
+    return re.sub(r"(\w)([.,])", r"\1 \2", text) + " ."
+
+
+def test_a_good_corpus_gets_its_facts_a_verdict_and_the_next_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path)
+    assert run(["doctor", "x.en", "x.de"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"source: looks like 'en', \d+ words \(median\), 95% have at most \d+", shown)
+    assert "target: looks like 'de'" in shown
+    assert "suggested: preset tiny, a vocabulary of " in shown
+    assert "verdict: good: " in shown
+    assert shown.endswith("next: transduce new FOLDER --source x.en --target x.de\n")
+
+
+def test_a_file_in_another_language_than_its_name_is_not_usable(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path, target_language="fr")
+    assert run(["doctor", "x.en", "x.de", "--json", "report.json"]) == 2
+    shown = capsys.readouterr()
+    assert "verdict: not usable: the target text looks like 'fr', not 'de'" in shown.out
+    assert shown.err.endswith("pass --target-language fr\n")
+    assert "next:" not in shown.out
+    verdict = json.loads((tmp_path / "report.json").read_text())["verdict"]
+    assert not verdict["usable"]
+    assert verdict["sides"][1]["language"] == "fr"
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (tokenize, "tokenized"),
+        (str.lower, "lower-cased"),
+        (lambda text: tokenize(text.lower()), "tokenized and lower-cased"),
+    ],
+)
+def test_tokenized_and_lower_cased_text_is_noticed(change, kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path, change)
+    assert run(["doctor", "x.en", "x.de"]) == 0
+    shown = capsys.readouterr().out
+    assert f"verdict: usable, but the source text is {kind}, and a model learns" in shown
+    assert f"the target text is {kind}" in shown
+
+
+def test_the_next_command_is_about_what_was_examined(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path)
+    assert run(["doctor", "x.en", "x.de", "--out", "out"]) == 0
+    expected = "next: transduce new FOLDER --source out/x.en --target out/x.de\n"
+    assert capsys.readouterr().out.endswith(expected)
+    assert run(["new", "new", "--source", "x.en", "--target", "x.de"]) == 0
+    assert run(["doctor", "new/recipe.toml"]) == 0
+    assert capsys.readouterr().out.endswith("next: transduce train new/recipe.toml\n")

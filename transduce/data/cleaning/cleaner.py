@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -20,7 +20,9 @@ from transduce.data.cleaning import langid, rules
 from transduce.data.cleaning.checks import Findings, check_chunk
 from transduce.data.cleaning.dedup import Hashes, HashSet
 from transduce.data.cleaning.report import Finding, Report
+from transduce.data.cleaning.verdict import judge
 from transduce.data.pairs import Chunk, Pair
+from transduce.data.suggestions import SAMPLE
 from transduce.data.workers import worker_pool
 from transduce.errors import MissingExtra
 
@@ -51,7 +53,7 @@ class Cleaner:
         self._actions = rules.actions(config)
         self._report = Report(source_language, target_language)
         self._quotes: dict[tuple[int, str], _QuoteStyle] = {}  # by side and style
-        self._sample = _Sample(config.language_sample if "wrong-language" in self._actions else 0)
+        self._sample = _Sample(config.language_sample or SAMPLE)
 
         # Pairs seen so far, by two kinds of hash.
         self._seen_exact = HashSet()
@@ -106,10 +108,27 @@ class Cleaner:
         return reasons
 
     def report(self) -> Report:
-        """Return the report. Call it once, at the end: it identifies languages, which is slow."""
-        self._identify_languages()
+        """Return the report. Call it at the end: it identifies languages, which is slow."""
+        if self._report.verdict.text:
+            return self._report
+        sampled = self._sample.take()
+        if "wrong-language" in self._actions and self._config.language_sample:
+            self._identify_languages(sampled)
         self._report_rare_quotes()
+        self._report.verdict = judge(
+            [(pair.source, pair.target) for pair, _ in sampled],
+            self._languages,
+            self._report.kept,
+            self._report.pairs,
+            self._wrong_language_share(),
+        )
         return self._report
+
+    def _wrong_language_share(self) -> float:
+        finding = self._report.findings.get("wrong-language")
+        if finding is None or finding.drops:
+            return 0.0
+        return finding.count / max(finding.of or self._report.pairs, 1)
 
     @property
     def _check(self) -> Callable[[Chunk], Findings]:
@@ -172,10 +191,8 @@ class Cleaner:
                 total.merge(style.finding)
         self._quotes = {}
 
-    def _identify_languages(self) -> None:
+    def _identify_languages(self, sampled: Sequence[tuple[Pair, str]]) -> None:
         """Identify the languages of the sample, and report sentences in a wrong one."""
-        if not self._sample.size:
-            return
         try:
             unknown = [code for code in self._languages if not langid.is_known(code)]
         except MissingExtra as missing:
@@ -186,8 +203,6 @@ class Cleaner:
                 f"sentences in {code!r} cannot be identified: their language was not checked"
             )
 
-        sampled = self._sample.take()
-        self._sample = _Sample(0)
         for pair, target_file in sampled:
             files = (pair.file, target_file)
             texts = (pair.source, pair.target)
@@ -228,8 +243,6 @@ class _Sample:
 
     def offer(self, chunk: Chunk, hashes: Hashes, reasons: list[str | None]) -> None:
         """Take those kept pairs of a chunk whose hashes are small enough."""
-        if not self.size:
-            return
         for index in np.flatnonzero(hashes < self._largest_hash).tolist():
             if reasons[index] is None:
                 source = chunk.sources[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,20 @@ def from_arguments(
             f"({', '.join(CONTAINERS)}) or a recipe with corpora"
         )
     return data, base
+
+
+def next_command(arguments: Sequence[str], out: Path | None) -> str:
+    """Return the command that uses a corpus after the doctor's work."""
+    files = [word for word in arguments if not re.match(r"data\.[\w.]+=", word)]
+    if len(files) == 1 and files[0].endswith(".toml"):
+        return f"transduce train {shlex.quote(files[0])}"
+    if out is not None:  # the cleaned files have the same names
+        cleaned = [out / Path(file).name for file in files]
+        files = [str(path) for path in cleaned if path.exists()] or files
+    words = ["transduce", "new", "FOLDER", "--source", files[0]]
+    if len(files) > 1 and plain_suffix(Path(files[0])) not in CONTAINERS:
+        words += ["--target", files[1]]
+    return shlex.join(words)
 
 
 def _corpora(files: Sequence[str]) -> tuple[CorpusConfig, ...]:

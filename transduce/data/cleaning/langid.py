@@ -47,14 +47,18 @@ def identify(text: str) -> str:
     return language
 
 
+def is_alike(found: str, language: str) -> bool:
+    """Return whether the language that was found is the expected one, or easily taken for it."""
+    expected = code(language)
+    return found in next((group for group in _ALIKE if expected in group), {expected})
+
+
 def is_wrong(side: Side, language: str) -> bool:
     """Return whether a side is almost certainly in another language than expected."""
     if len(side.key) < _LEAST_BYTES:
         return False
     ranking = _identifier().rank(side.text[:_MOST_CHARACTERS])
     likeliest, probability = ranking[0]
-    expected = code(language)
-    alike = next((group for group in _ALIKE if expected in group), {expected})
-    if likeliest in alike or probability < _SURE:
+    if is_alike(likeliest, language) or probability < _SURE:
         return False
-    return bool(dict(ranking).get(expected, 1.0) < _UNLIKELY)
+    return bool(dict(ranking).get(code(language), 1.0) < _UNLIKELY)

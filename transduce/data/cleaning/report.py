@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from transduce.data.cleaning.rules import RULES
+from transduce.data.cleaning.verdict import Verdict
 from transduce.data.workers import counted
 from transduce.errors import DataError
 
@@ -67,6 +68,7 @@ class Report:
     dropped: dict[str, int] = field(default_factory=dict)  # by rule; each pair is counted once
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
 
     def to_json(self) -> str:
         """Return the report as a JSON object."""
@@ -102,6 +104,21 @@ def print_report(report: Report, console: Console) -> None:
     )
     for note in report.notes:
         console.print(Text(f"note: {note}"), soft_wrap=True)
+    _print_verdict(report, console)
+
+
+def _print_verdict(report: Report, console: Console) -> None:
+    """Print what the text looks like, what suits it, and whether it can be used."""
+    verdict = report.verdict
+    for name, side in zip(("source", "target"), verdict.sides, strict=False):
+        language = f"looks like {side.language!r}, " if side.language else ""
+        lengths = f"{side.median_words} words (median), 95% have at most {side.long_words}"
+        console.print(Text(f"{name}: {language}{lengths}"), soft_wrap=True)
+    if verdict.preset:
+        size = f"{verdict.vocab_size:,}"
+        console.print(Text(f"suggested: preset {verdict.preset}, a vocabulary of {size} pieces"))
+    if verdict.text:
+        console.print(Text(f"verdict: {verdict.text}", "bold"), soft_wrap=True)
 
 
 def _table(findings: Iterable[tuple[str, Finding]], pairs: int) -> Table:
