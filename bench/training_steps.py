@@ -17,8 +17,7 @@ from transduce.kernels.tiles import tiled
 from transduce.model import Tokens, Transformer
 from transduce.training.cuda_graph import GraphedStep
 from transduce.training.distributed import World
-from transduce.training.optimizer import build_optimizers
-from transduce.training.schedule import learning_rate
+from transduce.training.optimizer import build_optimizers, learning_rate
 from transduce.training.step import Learner, train_step
 
 Pair = tuple[list[int], list[int]]

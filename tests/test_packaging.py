@@ -25,7 +25,7 @@ HOME = "https://github.com/transduce/transduce"
 MODULES = {"protobuf": "google"}
 
 # Modules that import an optional package when they are imported themselves.
-IMPORTED_LAZILY = {"monitoring/tensorboard.py": {"tensorboard"}} | {
+IMPORTED_LAZILY = {
     f"kernels/{name}.py": {"triton"}
     for name in (
         "beam_step",
@@ -40,8 +40,11 @@ IMPORTED_LAZILY = {"monitoring/tensorboard.py": {"tensorboard"}} | {
 }
 # Modules that are imported only if there is a CUDA device, because they launch Triton's kernels.
 ONLY_ON_A_GPU = {"transduce.kernels.fused", "transduce.kernels.varlen"}
-# Functions that are called only if the package is installed.
-CHECKED_BEFORE = {"translation/benchmark.py": {"transformers"}}
+# Functions that are called only if the package is installed, or whose ImportError is caught.
+CHECKED_BEFORE = {
+    "translation/benchmark.py": {"transformers"},
+    "monitoring/metrics.py": {"tensorboard"},
+}
 
 
 def requirement_name(requirement):

@@ -171,7 +171,7 @@ def batch(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 # %%
 from transduce.training.loss import smoothed_loss
-from transduce.training.schedule import learning_rate
+from transduce.training.optimizer import learning_rate
 
 recipe = transduce.Recipe(
     model=config, training=transduce.TrainingConfig(warmup_steps=100, learning_rate=5e-3)

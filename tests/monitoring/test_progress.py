@@ -265,7 +265,6 @@ def test_tensorboard_writes_nothing_to_a_full_disk(tmp_path, monkeypatch):
 
 def test_without_tensorboard_everything_else_works(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    monkeypatch.delitem(sys.modules, "transduce.monitoring.tensorboard", raising=False)
     Run(tmp_path, tensorboard=False).go()
     output = capsys.readouterr()
     Run(tmp_path, tensorboard=True).go()

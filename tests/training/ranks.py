@@ -15,7 +15,7 @@ import torch
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([
     "tests.training.test_ranks", "transduce.cli.commands", "transduce.training.train",
-    "transduce.monitoring.tensorboard",
+    "torch.utils.tensorboard",
     "sacrebleu.metrics.bleu", "sacrebleu.metrics.ter", "torch.distributed.tensor", "torch._dynamo", "pytest",
 ])  # fmt: skip
 

@@ -216,8 +216,7 @@ def test_each_hook_changes_the_run(train, tmp_path):
 
 
 def test_the_default_hooks_are_what_a_run_without_hooks_does(train, tmp_path):
-    from transduce.training.optimizer import build_optimizers
-    from transduce.training.schedule import learning_rate
+    from transduce.training.optimizer import build_optimizers, learning_rate
 
     plain = train("plain")
     settings = transduce.load_recipe(str(tmp_path / "plain/recipe.toml"))

@@ -14,8 +14,7 @@ from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.model import Tokens, Transformer
 from transduce.training.distributed import World
 from transduce.training.memory import recompute_activations
-from transduce.training.optimizer import build_optimizers
-from transduce.training.schedule import learning_rate
+from transduce.training.optimizer import build_optimizers, learning_rate
 from transduce.training.step import Learner, StepResult, dropout_seed, seed_dropout, train_step
 
 ALONE = World(0, 1, torch.device("cpu"))

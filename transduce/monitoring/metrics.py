@@ -1,4 +1,4 @@
-"""metrics.jsonl: the records of a run, one JSON object per line, appended to and read back.
+"""The records of a run: metrics.jsonl, one JSON object per line, and the same in TensorBoard.
 
 Every record has `kind`, `step` and `time` (seconds since 1970). The kinds are:
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from transduce.errors import CheckpointError
 
 FILE_NAME = "metrics.jsonl"
 ATTEMPTS = ("start", "resume")
+NOT_CURVES = ("step", "time", "steps")  # numbers that TensorBoard does not show as curves
+SPARE_BYTES = 1 << 20  # of free disk space, below which nothing is written to TensorBoard
 Record = dict[str, Any]
 Point = tuple[int, float]
 
@@ -52,6 +55,42 @@ class MetricsFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class TensorBoardSink:
+    """Writes to `tensorboard/` in the run; hides what an earlier attempt wrote after a step."""
+
+    def __init__(self, run: Path, start_step: int) -> None:
+        """Open the folder; this raises an ImportError if tensorboard is not installed."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._folder = run / "tensorboard"
+        self._writer = SummaryWriter(self._folder, purge_step=start_step + 1 if start_step else 0)
+
+    def write(self, record: Record) -> None:
+        """Write numbers as curves; samples, events and the recipe as texts."""
+        # On a full disk the writer's thread would end with a traceback.
+        if shutil.disk_usage(self._folder).free < SPARE_BYTES:
+            return
+
+        kind = record["kind"]
+        step = record["step"]
+        if kind in ("step", "validation"):
+            for name, value in record.items():
+                if isinstance(value, int | float) and name not in NOT_CURVES:
+                    self._writer.add_scalar(f"{kind}/{name}", value, step, walltime=record["time"])
+        for number, sample in enumerate(record.get("samples", ()), start=1):
+            text = "\n\n".join(map(_verbatim, sample))
+            self._writer.add_text(f"samples/{number}", text, step)
+        if kind == "event":
+            self._writer.add_text(f"events/{record['event']}", _verbatim(record["message"]), step)
+        if "recipe" in record:
+            self._writer.add_text("recipe", _verbatim(record["recipe"]), step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write everything to disk and close."""
+        self._writer.close()
 
 
 @dataclass(frozen=True)
@@ -191,3 +230,8 @@ def _logarithms(points: list[Point]) -> list[Point]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _verbatim(text: str) -> str:
+    """Return text as a Markdown code block, by indentation."""
+    return "\n".join(f"    {line}" for line in text.split("\n"))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from transduce.config import Recipe
 from transduce.errors import TransduceError
 from transduce.monitoring.hardware import hardware
-from transduce.monitoring.metrics import MetricsFile, Record, new_record
+from transduce.monitoring.metrics import MetricsFile, Record, TensorBoardSink, new_record
 from transduce.monitoring.report import write_report
 from transduce.monitoring.terminal import Display
 from transduce.recipe import to_toml
@@ -248,7 +248,6 @@ def _encodable(sample: Sample) -> list[str]:
 def _open_tensorboard(run: Path, start_step: int) -> Sink | None:
     """Return a sink for TensorBoard, or None if it is not installed."""
     try:
-        from transduce.monitoring.tensorboard import TensorBoardSink
+        return TensorBoardSink(run, start_step)
     except ImportError:
         return None
-    return TensorBoardSink(run, start_step)

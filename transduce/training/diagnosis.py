@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from transduce.config import Recipe, TrainingConfig
-from transduce.training.schedule import peak_rate
+from transduce.training.optimizer import peak_rate
 
 Texts = Sequence[str]
 USEFUL_BLEU = 1.0  # a lower score is an accident

@@ -21,8 +21,7 @@ from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.engines.torch import refuse_other_protocol
 from transduce.errors import ConfigError, HookError, TransduceError, lacks_memory
 from transduce.model import Transformer
-from transduce.training.optimizer import build_optimizers
-from transduce.training.schedule import learning_rate
+from transduce.training.optimizer import build_optimizers, learning_rate
 
 T = TypeVar("T")
 NamedParameters = list[tuple[str, nn.Parameter]]

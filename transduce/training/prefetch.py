@@ -18,7 +18,6 @@ from torch import Tensor
 
 from transduce.data.batches import Batch
 from transduce.data.sampler import Sampler
-from transduce.kernels.tiles import tiled
 from transduce.model import Tokens
 from transduce.training.distributed import World
 from transduce.training.step import MicroBatch
@@ -145,6 +144,8 @@ def to_tokens(batch: Batch, device: torch.device) -> MicroBatch:
     )
     if device.type != "cuda":
         return source, target
+
+    from transduce.kernels.tiles import tiled
 
     return send_together(
         tiled(source, target),

@@ -19,7 +19,7 @@ from transduce.storage.checkpoint import checkpoints
 from transduce.storage.disk import whole_file
 from transduce.storage.lock import RUN_LOCK
 from transduce.training.distributed import World
-from transduce.training.run_state import RunState
+from transduce.training.run import RunState
 
 RECIPE = "recipe.toml"
 STARTED_FROM = "started-from.txt"

@@ -20,7 +20,7 @@ from transduce.storage.checkpoint import average, best_checkpoints, checkpoints,
 from transduce.training.diagnosis import diagnose
 from transduce.training.distributed import World
 from transduce.training.hooks import Hooks
-from transduce.training.run_state import RunState, StopReason
+from transduce.training.run import RunState, StopReason
 from transduce.training.signals import Interrupted, Signals
 from transduce.training.validation import Validation, check_search, validate
 

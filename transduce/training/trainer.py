@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from transduce.monitoring.progress import Progress
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, load_newest, step_of
 from transduce.storage.lock import lock_run
-from transduce.training.cuda_graph import GraphedStep
 from transduce.training.diagnosis import divergence_advice, settings_advice
 from transduce.training.distributed import OutOfMemory, World, distribute
 from transduce.training.hooks import Hooks
@@ -36,6 +35,7 @@ from transduce.training.memory import (
 )
 from transduce.training.meter import Meter
 from transduce.training.prefetch import Prefetcher
+from transduce.training.run import RunState, StopReason
 from transduce.training.run_folder import (
     check_not_removed,
     check_same_recipe,
@@ -44,11 +44,13 @@ from transduce.training.run_folder import (
     mark_finished,
     set_vocabulary_sizes,
 )
-from transduce.training.run_state import RunState, StopReason
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
 from transduce.training.state_dict import collect, gather, load_weights, restore, shard_like
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
+
+if TYPE_CHECKING:  # imported on a GPU only
+    from transduce.training.cuda_graph import GraphedStep
 
 MOST_SKIPPED = 10  # steps in a row with a gradient that is not finite, after which the run stops
 DEFAULT_HOOK = "the recipe's"  # in messages, where no custom function was passed
@@ -134,6 +136,8 @@ class Trainer:
         obstacle = self._graph_obstacle()
         self._graph: GraphedStep | None = None
         if world.device.type == "cuda" and not obstacle:
+            from transduce.training.cuda_graph import GraphedStep
+
             self._graph = GraphedStep(learner, self.optimizers, training, world.device)
 
         self._describe_settings(acceleration, obstacle)
