@@ -9,7 +9,8 @@ import transduce
 
 PUBLIC = [
     "ModelConfig", "Recipe", "SearchConfig", "Tokenizer", "Tokens", "TrainingConfig", "TransduceError", "Transformer",
-    "Translation", "Translator", "__version__", "export", "load_recipe", "prepare", "preset", "score", "train",
+    "Translation", "Translator", "__version__", "ablate", "export", "inspect", "load_recipe", "prepare", "preset",
+    "score", "train",
 ]  # fmt: skip
 
 

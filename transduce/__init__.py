@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from transduce.errors import TransduceError
     from transduce.evaluation.scores import score
     from transduce.exporters.command import export
+    from transduce.inspection.inspect import ablate, inspect
     from transduce.model import Tokens, Transformer
     from transduce.presets import preset
     from transduce.recipe import load_recipe
@@ -31,7 +32,9 @@ _PUBLIC = {
     "Transformer": "model",
     "Translation": "translation.result",
     "Translator": "translation.translator",
+    "ablate": "inspection.inspect",
     "export": "exporters.command",
+    "inspect": "inspection.inspect",
     "load_recipe": "recipe",
     "prepare": "data.prepare",
     "preset": "presets",
@@ -51,7 +54,9 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "ablate",
     "export",
+    "inspect",
     "load_recipe",
     "prepare",
     "preset",

@@ -90,7 +90,7 @@ def test_threads_search_one_after_the_other(monkeypatch):
     def slow(tokens, state):
         sleep(0.01)
         steps.append((threading.get_ident(), model.training))
-        return engines._step(model, tokens, state)
+        return engines.next_token(model, tokens, state)
 
     def search(length):
         together.wait()

@@ -114,7 +114,7 @@ class CTranslate2Engine:
                 "which has no int8"
             )
         if difference or max([longest, *map(len, sources)]) > positions(self._bundle):
-            return self._torch.search(sources, config, prefixes=prefixes)
+            return self.torch_engine.search(sources, config, prefixes=prefixes)
 
         results = self._translator.translate_batch(
             [self._to_pieces(source) for source in sources],
@@ -132,7 +132,7 @@ class CTranslate2Engine:
         found = [self._ranked(result, config) for result in results]
         doubtful = [i for i, limit in enumerate(limits) if _is_doubtful(found[i], limit, config)]
         if doubtful:
-            searched_again = self._torch.search([sources[i] for i in doubtful], config)
+            searched_again = self.torch_engine.search([sources[i] for i in doubtful], config)
             for i, hypotheses in zip(doubtful, searched_again, strict=True):
                 found[i] = hypotheses
 
@@ -183,7 +183,8 @@ class CTranslate2Engine:
         return [self._source_pieces[token] for token in source]
 
     @cached_property
-    def _torch(self) -> TorchEngine:
+    def torch_engine(self) -> TorchEngine:
+        """The same model in torch, loaded when it is needed."""
         from transduce.engines.torch import TorchEngine, load_model
 
         return TorchEngine(load_model(self._bundle), frozen=True)

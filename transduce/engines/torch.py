@@ -150,8 +150,7 @@ class TorchEngine:
         groups = [[job] for job in jobs] if one_by_one else [jobs]
 
         found: dict[int, list[Hypothesis]] = {}
-        with self._turn, _evaluating(self.models):
-            self._accelerate()
+        with self.exclusive():
             for group in groups:
                 found.update(self._search(group, config, token_scores))
 
@@ -161,6 +160,13 @@ class TorchEngine:
                 for job in doubtful:
                     found.update(self._search([job], config, token_scores))
         return [found[number] for number in range(len(sources))]
+
+    @contextmanager
+    def exclusive(self) -> Iterator[tuple[Any, ...]]:
+        """Give the models, in their fast forms and in evaluation mode, to one thread at a time."""
+        with self._turn, _evaluating(self.models):
+            self._accelerate()
+            yield self.models
 
     def _search(
         self, jobs: Sequence[Job], config: SearchConfig, token_scores: bool
@@ -176,7 +182,7 @@ class TorchEngine:
             return
 
         model_config = self.models[0].config
-        step = ensemble([partial(_step, model) for model in self.models])
+        step = ensemble([partial(next_token, model) for model in self.models])
         for batch in batches(jobs, config):
             width = max(len(job.source) for job in batch)
             if self.dtype != torch.float32:
@@ -185,7 +191,7 @@ class TorchEngine:
             source = Tokens.packed(rows, model_config.source_pad, width).to(self.device)
             results = search(
                 step,
-                Ensemble(tuple(_begin(model, source) for model in self.models)),
+                Ensemble(tuple(start(model, source) for model in self.models)),
                 [job.limit for job in batch],
                 model_config.pad,
                 config,
@@ -243,13 +249,13 @@ def refuse_other_protocol(model: Any) -> None:
         )
 
 
-def _begin(model: Any, source: Tokens) -> Any:
+def start(model: Any, source: Tokens) -> Any:
     """Return the state before the first token."""
     state = model.encode(source)
     return buffered(state) if type(state) is State else state
 
 
-def _step(model: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+def next_token(model: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
     """Return the log-probabilities of the next token:  (R,) -> (R, V)."""
     logits, state = model.decode(tokens[:, None], state)
     expected = (tokens.size(0), 1, model.config.vocab_size)

@@ -213,6 +213,16 @@ def advance(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Beam
     log_probs (R, V) -> the new beams, and for each of their R = B K hypotheses the row (R,) that it
     extends and its new token (R,).
     """
+    values, ids = continuations(beams, log_probs, config)
+    return settle(beams, values, ids, config, pad=log_probs.size(-1) - 1)
+
+
+def continuations(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Tensor, Tensor]:
+    """Return the candidates of a step, from which `settle` selects.
+
+    log_probs (R, V) -> values and ids, each (B, K, 1 + C). The first candidate of a hypothesis is
+    the end of the sentence; a candidate that is not allowed has the value -inf.
+    """
     B, K = beams.live.score.shape
     V = log_probs.size(-1)
     log_probs = log_probs.float().view(B, K, V)
@@ -228,8 +238,7 @@ def advance(beams: Beams, log_probs: Tensor, config: SearchConfig) -> tuple[Beam
     forced = beams.prefix.gather(1, beams.length[:, None])[:, 0]  # (B,)
     forced_index = forced.clamp(min=0)[:, None, None].expand(B, K, 1)
     forced_values = log_probs.gather(-1, forced_index)[..., 0]  # (B, K)
-    values, ids = enforce(values, ids, forced, forced_values, beams.length, beams.limit, config)
-    return settle(beams, values, ids, config, pad=V - 1)
+    return enforce(values, ids, forced, forced_values, beams.length, beams.limit, config)
 
 
 def settle(

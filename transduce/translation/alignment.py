@@ -34,15 +34,25 @@ def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]
         seen.append(attention.weights(*inputs[:3]).mean(1)[0])  # (T, S)
 
     device = model.target_embedding.weight.device
-    layer: Any = model.decoder[max(0, len(model.decoder) - 2)]
+    layer: Any = model.decoder[alignment_layer(len(model.decoder))]
     handle = layer.cross_attention.register_forward_pre_hook(record)
     try:
         shifted = torch.tensor([[model.config.pad, *target[:-1]]], device=device)
         model(torch.tensor([source], device=device), shifted)
     finally:
         handle.remove()
+    return most_attended(seen[0])
+
+
+def alignment_layer(layers: int) -> int:
+    """Return the index of the decoder layer whose cross-attention aligns words best."""
+    return max(0, layers - 2)
+
+
+def most_attended(weights: Tensor) -> list[int]:
+    """Return the source position with the largest weight of each target token:  (T, S) -> T."""
     # Heads that have nothing to do look at the end of the source: leave it out.
-    weights = seen[0][:, :-1] if len(source) > 1 else seen[0]
+    weights = weights[:, :-1] if weights.size(1) > 1 else weights
     best: list[int] = weights.argmax(-1).tolist()
     return best
 
@@ -54,16 +64,27 @@ def word_links(
     translation: str,
     ids: Sequence[int],
 ) -> Links:
-    """Return the links between the words of a source and of its translation with these ids.
+    """Return the links between the words of a source and of its translation with these ids."""
+    positions = token_links(model, tokenizers[0].encode(source), [*ids, EOS])
+    return join_links(tokenizers, source, translation, ids, positions)
+
+
+def join_links(
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    source: str,
+    translation: str,
+    ids: Sequence[int],
+    positions: Sequence[int],
+) -> Links:
+    """Return the links between words, from the source position of each token of the translation.
 
     A word that occurs once on both sides, such as a number, a punctuation mark or a name, is its
     own translation. Words in lower case are excepted, since they may be false friends.
     """
     reader, writer = tokenizers
     source_ids = reader.encode(source)
-    positions = token_links(model, source_ids, [*ids, EOS])
-    source_words = _words_of_tokens(reader, source_ids, reader.normalize(source), source)
-    target_words = _words_of_tokens(writer, ids, translation, translation)
+    source_words = words_of_tokens(reader, source_ids, reader.normalize(source), source)
+    target_words = words_of_tokens(writer, ids, translation, translation)
 
     # A token may contain letters of several words, such as a number and the comma after it.
     links: set[tuple[int, int]] = set()
@@ -95,9 +116,7 @@ def _unique_words(text: str) -> dict[str, int]:
     }
 
 
-def _words_of_tokens(
-    tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str
-) -> list[range]:
+def words_of_tokens(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str) -> list[range]:
     """Return for each token the words of `text` of which it contains letters.
 
     A token of nothing but a space has none. `shown` is the text before normalization; if it has

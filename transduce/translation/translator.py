@@ -36,6 +36,15 @@ _CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
 
 
 @dataclass(frozen=True)
+class SourceSentence:
+    """A sentence of a text, or a part of one that was too long."""
+
+    text: str
+    plain: str  # the text that the model reads, without markup
+    ids: list[int]  # ending with the end of the sentence
+
+
+@dataclass(frozen=True)
 class _PreparedText:
     """A text split into pieces, each as the model sees it."""
 
@@ -325,6 +334,24 @@ class Translator:
                 "expected a list of at least one Hypothesis for each"
             )
         return found
+
+    @property
+    def bundle(self) -> Bundle | None:
+        """The bundle, or the first one of an ensemble; None for a model in memory."""
+        return self._bundle
+
+    def read(self, text: str) -> tuple[list[SourceSentence], list[str]]:
+        """Return the sentences of a text as the model reads them, and notices about it.
+
+        Parts that have nothing to translate, such as numbers between tags, are not among them.
+        """
+        prepared = self._prepare(text, None)
+        pairs = zip(prepared.document.pieces, prepared.protected, strict=True)
+        searched = [(piece.text, protected) for piece, protected in pairs if protected]
+        plain = self._add_language_code([protected.plain for _, protected in searched])
+        ids = self.tokenizers[0].encode_batch(plain)
+        texts = [shown for shown, _ in searched]
+        return list(map(SourceSentence, texts, plain, ids)), prepared.document.notices
 
     def _prepare(self, text: str, glossary: markup.Glossary | None) -> _PreparedText:
         """Split a text into pieces and take out its markup."""

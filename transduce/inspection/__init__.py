@@ -1,0 +1,1 @@
+"""Looking inside a translation: attention, heads switched off, and the search as it went."""

@@ -1,0 +1,287 @@
+"""`transduce.inspect` and `transduce.ablate`: what happened inside the translation of a sentence.
+
+The sentence is searched as in any translation. The attention is recorded in one more pass over the
+translation that was found. All of it is computed in float32 on the CPU, by the model in torch, also
+if the translator itself uses CTranslate2 or a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.config import SearchConfig
+from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.engines.torch import TorchEngine
+from transduce.errors import InputError
+from transduce.inspection.heads import attentions, find_heads, switched_off
+from transduce.inspection.measures import measure
+from transduce.inspection.models import torch_engine
+from transduce.inspection.recording import Recording, recording
+from transduce.inspection.replay import Node, Search, replay, run_search
+from transduce.inspection.result import (
+    Array,
+    Beam,
+    Candidate,
+    Ending,
+    Inspection,
+    ModelFacts,
+    Side,
+    Step,
+    Token,
+)
+from transduce.translation.alignment import (
+    alignment_layer,
+    join_links,
+    most_attended,
+    words_of_tokens,
+)
+from transduce.translation.result import Translation
+from transduce.translation.tag_tree import words
+from transduce.translation.translator import SourceSentence, Translator
+
+CANDIDATES = 10  # shown at each step
+_SPACE_MARK = "\u2581"
+
+
+def inspect(
+    translator: Translator, text: str, *, sentence: int = 0, without: Iterable[str] = ()
+) -> Inspection:
+    """Translate one sentence and return what the model and the search did.
+
+    Args:
+        translator: A translator with any engine. Of an ensemble, the first model is shown.
+        text: The text. If it has several sentences, one of them is shown.
+        sentence: Which one, from 0.
+        without: Heads to switch off, such as ["cross.6.2", "encoder.1.3"].
+    """
+    sentences, notices = _read(translator, text)
+    if not 0 <= sentence < len(sentences):
+        raise InputError(
+            f"sentence is {sentence}, but the text has {len(sentences)}; expected 0 to "
+            f"{len(sentences) - 1}"
+        )
+    shown = sentences[sentence]
+    if len(sentences) > 1:
+        notices.append(f"the text has {len(sentences)} sentences; number {sentence + 1} is shown")
+    if shown.plain != shown.text:
+        notices.append(f'markup is left out; the model reads "{shown.plain}"')
+    config = _beam_search(translator.search, notices)
+
+    # Search, and let the model read the translation once more, with recorders around it.
+    with torch_engine(translator).exclusive() as models, torch.inference_mode():
+        heads = find_heads(models[0], without)
+        full = run_search(models, shown.ids, config) if heads else None
+        with switched_off(models[0], heads):
+            found = run_search(models, shown.ids, config)
+            record = _record(models[0], shown.ids, found.hypothesis.ids)
+        facts = _facts(translator, models[0])
+        if len(models) > 1:
+            notices.append(
+                f"the translation is that of all {len(models)} models; the attention is that of "
+                "the first one, whose heads can be switched off"
+            )
+    notices += record.notices
+    if len(found.hypothesis.ids) >= found.limit:
+        notices.append(f"the translation was stopped at {found.limit} tokens and may lack its end")
+    notices += _difference(translator, shown, full or found)
+
+    # Describe it in words and plain arrays.
+    target_tokenizer = translator.tokenizers[1]
+    translation = target_tokenizer.decode(found.hypothesis.ids)
+    attention = {kind: _stack(weights) for kind, weights in record.weights.items()}
+    source, target = _sides(translator, shown, found, translation)
+    links = _links(translator, shown, found, translation, record.weights["cross"])
+    nodes = replay(found)
+    return Inspection(
+        model=facts,
+        sentences=tuple(each.text for each in sentences),
+        sentence=sentence,
+        text=shown.text,
+        translation=translation,
+        score=found.hypothesis.score,
+        notices=tuple(notices),
+        without=tuple(map(str, heads)),
+        full_translation=target_tokenizer.decode(full.hypothesis.ids) if full else None,
+        source=source,
+        target=target,
+        alignment=links,
+        attention=attention,
+        residual_norms={side: _norms(record.residuals[side]) for side in record.residuals},
+        steps=_steps(found, nodes, target_tokenizer),
+        beam=_beam(found, nodes, target_tokenizer),
+        measures=measure(attention, source, target, links),
+    )
+
+
+def ablate(translator: Translator, text: str, heads: Iterable[str]) -> Translation:
+    """Translate a text without some heads, such as ["cross.6.2"]; the weights stay as they are."""
+    with torch_engine(translator).exclusive() as models:
+        chosen = find_heads(models[0], heads)
+        without = copy.copy(translator)
+        without.engine = TorchEngine(*models)
+        with switched_off(models[0], chosen) if chosen else nullcontext():
+            return without.translate(text)
+
+
+def _read(translator: Translator, text: str) -> tuple[list[SourceSentence], list[str]]:
+    if not isinstance(text, str):
+        raise InputError(f"the text is a {type(text).__name__}; expected a string")
+    sentences, notices = translator.read(text)
+    if not sentences:
+        raise InputError("the text has nothing to translate; expected at least one word")
+    return sentences, list(notices)
+
+
+def _beam_search(config: SearchConfig, notices: list[str]) -> SearchConfig:
+    """Return the settings of the search; sampling has no tree, so it becomes a beam search."""
+    if config.temperature == 0:
+        return config
+    notices.append(f"the translator samples; a beam search of size {config.beam_size} is shown")
+    return replace(config, temperature=0.0, top_k=0, top_p=1.0, n_best=1)
+
+
+def _record(model: Any, source: Sequence[int], target: Sequence[int]) -> Recording:
+    """Record one pass over a source and its translation (without the end)."""
+    decoder_input = torch.tensor([[model.config.pad, *target]])
+    with recording(model) as record:
+        model.decode(decoder_input, model.encode(torch.tensor([list(source)])))
+    return record
+
+
+def _facts(translator: Translator, model: Any) -> ModelFacts:
+    modules = attentions(model)
+    data = translator.recipe.data
+    name = type(model).__name__
+    if translator.bundle is not None:
+        path = translator.bundle.path
+        # A run has its bundles in `best` and `last`.
+        name = path.parent.name if path.name in ("best", "last") else path.name
+    return ModelFacts(
+        name=name,
+        source_language=data.source_language or None,
+        target_language=data.target_language or None,
+        encoder_layers=len(modules["encoder"]),
+        decoder_layers=len(modules["decoder"]),
+        heads=modules["cross"][0].h,
+        d_model=model.config.d_model,
+    )
+
+
+def _difference(translator: Translator, shown: SourceSentence, found: Search) -> list[str]:
+    """Return a notice if the translator's own engine, which rounds more, translates otherwise."""
+    if isinstance(translator.engine, TorchEngine) and translator.engine.dtype == torch.float32:
+        return []
+    ((best, *_),) = translator.engine.search([shown.ids], found.config, token_scores=False)
+    if list(best.ids) == list(found.hypothesis.ids):
+        return []
+    text = translator.tokenizers[1].decode(best.ids)
+    name = type(translator.engine).__name__
+    return [f'{name}, which rounds more, translates it as "{text}"; float32 is shown']
+
+
+def _stack(weights: list[Tensor]) -> Array:
+    return torch.cat(weights).float().cpu().numpy()  # (layers, h, Q, K)
+
+
+def _norms(residuals: list[Tensor]) -> Array:
+    """Return the lengths of the vectors:  list of (1, T, d_model) -> (layers + 1, T)."""
+    return torch.cat(residuals).float().norm(dim=-1).cpu().numpy()
+
+
+def _sides(
+    translator: Translator, shown: SourceSentence, found: Search, translation: str
+) -> tuple[Side, Side]:
+    reader, writer = translator.tokenizers
+    ids = [*found.hypothesis.ids, EOS]
+    source = _side(reader, shown.ids, reader.normalize(shown.plain), shown.plain)
+    target = _side(writer, ids, translation, translation)
+    tokens = [
+        replace(token, probability=probability)
+        for token, probability in zip(
+            target.tokens, found.hypothesis.token_confidences, strict=True
+        )
+    ]
+    return source, replace(target, tokens=tuple(tokens))
+
+
+def _side(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str) -> Side:
+    ranges = words_of_tokens(tokenizer, ids, text, shown)
+    pieces = tokenizer.pieces(ids)
+    tokens = []
+    for token, piece, found in zip(ids, pieces, ranges, strict=True):
+        word = found.start if len(found) else None
+        tokens.append(Token(token, token_text(token, piece), piece, word))
+    return Side(tuple(shown[start:end] for start, end in words(shown)), tuple(tokens))
+
+
+def token_text(token: int, piece: str) -> str:
+    """Return a token as a reader sees it: without the mark of a space before it."""
+    if token == EOS:
+        return "</s>"
+    return piece.replace(_SPACE_MARK, " ").strip() or piece
+
+
+def _links(
+    translator: Translator,
+    shown: SourceSentence,
+    found: Search,
+    translation: str,
+    cross: list[Tensor],
+) -> tuple[tuple[int, int], ...]:
+    """Return the word alignment, from the attention that was recorded."""
+    weights = cross[alignment_layer(len(cross))].mean(1)[0]  # (T, S)
+    return join_links(
+        translator.tokenizers,
+        shown.plain,
+        translation,
+        found.hypothesis.ids,
+        most_attended(weights),
+    )
+
+
+def _steps(found: Search, nodes: list[Node], tokenizer: Tokenizer) -> tuple[Step, ...]:
+    """Return the distribution before each token of the translation, as the search saw it."""
+    steps = []
+    for node in nodes:
+        if not node.best or node.id is None:
+            continue
+        log_probs = found.log_probs[node.step - 1][node.row]  # (V,)
+        top = log_probs.topk(min(CANDIDATES, log_probs.size(0) - 1))
+        texts = _texts(tokenizer, top.indices.tolist())
+        candidates = map(Candidate, top.indices.tolist(), texts, top.values.exp().tolist())
+        probabilities = log_probs.exp()
+        entropy = -(probabilities * log_probs.clamp(min=-1e4)).sum()
+        steps.append(Step(tuple(candidates), float(entropy), node.id))
+    return tuple(steps)
+
+
+def _beam(found: Search, nodes: list[Node], tokenizer: Tokenizer) -> Beam:
+    texts = ["", *_texts(tokenizer, [node.id or 0 for node in nodes[1:]])]
+    endings = []
+    for index, node in enumerate(nodes):
+        if node.score is not None:
+            text = tokenizer.decode(_path(nodes, index)[:-1])
+            endings.append(Ending(index, text, node.score))
+    endings.sort(key=lambda ending: ending.score, reverse=True)
+    return Beam(found.config.width, tuple(nodes), tuple(texts), tuple(endings))
+
+
+def _path(nodes: list[Node], index: int) -> list[int]:
+    """Return the tokens from the start to a node."""
+    tokens: list[int] = []
+    node = nodes[index]
+    while node.parent is not None and node.id is not None:
+        tokens.append(node.id)
+        node = nodes[node.parent]
+    return tokens[::-1]
+
+
+def _texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    return list(map(token_text, ids, tokenizer.pieces(ids)))
