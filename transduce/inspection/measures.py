@@ -68,7 +68,10 @@ def _own_words(words: Words) -> list[set[int]]:
 
 def _aligned_words(target: Words, links: Sequence[tuple[int, int]]) -> list[set[int]]:
     """Return the source words that are aligned with the word of each target token."""
-    return [{source for source, linked in links if linked == word} for word in target]
+    sources: dict[int | None, set[int]] = {}
+    for source, word in links:
+        sources.setdefault(word, set()).add(source)
+    return [sources.get(word, set()) for word in target]
 
 
 def _near(own: list[set[int]], keys: Words, offset: int) -> NDArray[np.bool_]:
