@@ -75,7 +75,7 @@ def test_imports_point_left():
 
 def test_only_the_command_line_imports_its_library():
     users = [path.name for path in PACKAGE.rglob("*.py") if "argparse" in imported_libraries(path)]
-    assert users == ["parser.py"]
+    assert users == ["arguments.py"]
 
 
 def test_one_module_forces_things_to_the_disk():

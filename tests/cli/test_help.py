@@ -5,10 +5,9 @@ import shlex
 
 import pytest
 
-from transduce.cli.arguments import read_arguments
+from transduce.cli.arguments import parse, read_arguments
 from transduce.cli.commands import COMMANDS, GROUPS, run
 from transduce.cli.help import command_help, overview
-from transduce.cli.parser import parse
 
 
 def examples_of(name):

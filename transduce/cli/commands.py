@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from transduce.cli import data, runtimes, serving, shell, training, translation
-from transduce.cli.arguments import Command, suggest
+from transduce.cli.arguments import Command, parse
 from transduce.cli.help import Groups, command_help, overview
-from transduce.cli.parser import parse
+from transduce.cli.mistakes import suggest
 from transduce.errors import InputError, TransduceError, lacks_memory
 
 GROUPS: dict[str, dict[str, Command]] = {
