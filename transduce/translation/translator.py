@@ -347,7 +347,7 @@ class Translator:
         """
         prepared = self._prepare(text, None)
         pairs = zip(prepared.document.pieces, prepared.protected, strict=True)
-        searched = [(piece.text, protected) for piece, protected in pairs if protected]
+        searched = [(piece.text, protected) for piece, protected in pairs if protected.has_text]
         plain = self._add_language_code([protected.plain for _, protected in searched])
         ids = self.tokenizers[0].encode_batch(plain)
         texts = [shown for shown, _ in searched]
