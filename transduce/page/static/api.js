@@ -3,6 +3,7 @@
 const embedded = document.getElementById("data");
 const standalone = embedded ? JSON.parse(embedded.textContent) : null;
 let modelName = null;
+let modelList = null; // a promise: the list is asked for once
 
 // The data of a standalone file, {inspection, walkthrough}, or null when a server stands behind the page.
 export function standaloneData() {
@@ -18,9 +19,9 @@ export function chooseModel(name) {
   modelName = name;
 }
 
-export async function fetchModels(signal) {
-  if (standalone) return [];
-  return (await request("v1/models", null, signal)).models;
+export function fetchModels() {
+  modelList ??= standalone ? Promise.resolve([]) : request("v1/models").then((answer) => answer.models);
+  return modelList;
 }
 
 export async function fetchTranslation(options, signal) {

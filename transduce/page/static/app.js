@@ -3,6 +3,7 @@
 import { element, fill, problem, hideTip, choice } from "./dom.js";
 import { readAddress, linkTo } from "./address.js";
 import { chooseModel, chosenModel, fetchModels, standaloneData } from "./api.js";
+import { languageName } from "./words.js";
 import { showTranslate } from "./translate.js";
 import { showInspect } from "./inspect.js";
 import { showLearn } from "./learn.js";
@@ -101,16 +102,8 @@ function themeSwitch() {
 }
 
 function modelTitle(model) {
-  const languages = new Intl.DisplayNames(["en"], { type: "language" });
-  const spell = (code) => {
-    try {
-      return languages.of(code);
-    } catch {
-      return code;
-    }
-  };
   if (!model.source_language || !model.target_language) return model.name;
-  return `${spell(model.source_language)} → ${spell(model.target_language)}`;
+  return `${languageName(model.source_language)} → ${languageName(model.target_language)}`;
 }
 
 // Offer the server's models. The default one needs no name in the address.

@@ -1,5 +1,7 @@
 // Elements, files and small conveniences. Text reaches the page only as text nodes.
 
+import { sharedWords } from "./words.js";
+
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 // Make an element: element("button", { class: "quiet", onclick: copy }, "Copy").
@@ -148,4 +150,12 @@ export function themeColor(name) {
   const numbers = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
   probe.remove();
   return numbers;
+}
+
+// Two texts as nodes, with the words that only one of them has marked: <del> in the first, <ins> in the second.
+export function different(first, second) {
+  const texts = [first, second].map((text) => text.split(/(\s+)/));
+  const shared = sharedWords(...texts);
+  return texts.map((parts, side) => parts.map((part, place) =>
+    shared[side][place] || !part.trim() ? part : element(side ? "ins" : "del", {}, part)));
 }

@@ -1,7 +1,435 @@
-// The view Translate.
+// The view Translate: two panes, a translation that follows the typing, and what each word came from.
 
-import { element, fill } from "./dom.js";
+import { element, fill, problem, announce, debounce, copyText, showTip, hideTip, percent, different } from "./dom.js";
+import { linkTo, rewriteAddress } from "./address.js";
+import { fetchModels, fetchTranslation, streamTranslation, chosenModel } from "./api.js";
+import { locateWords, wordConfidences, languageName } from "./words.js";
+
+const WAIT = 250; // milliseconds without typing before a request
+const LONGEST_ADDRESS = 20_000; // characters of text that the address carries
+const LARGEST_FILE = 1_000_000; // bytes
+const ALTERNATIVES = 6;
+const UNSURE = 0.5;
+const FAIRLY_SURE = 0.8;
+const SAMPLES = [
+  "The animal didn't cross the street because it was too tired.",
+  "Attention is all you need.",
+  "When we arrived, the door stood open. Nobody was at home.",
+];
+
+let showsConfidence = true;
 
 export function showTranslate(root, parameters) {
-  fill(root, element("h1", {}, "Translate"), element("p", { class: "muted" }, parameters.get("text") ?? ""));
+  const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null };
+  build(view);
+  fill(root, view.layout);
+  resize(view);
+  labelLanguages(view);
+  const onKey = (event) => shortcut(view, event);
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("selectionchange", view.onCaret);
+  draw(view);
+  if (view.text) translateNow(view);
+  else view.source.focus({ preventScroll: true });
+  return () => {
+    view.request?.abort();
+    view.later.cancel();
+    document.removeEventListener("keydown", onKey);
+    document.removeEventListener("selectionchange", view.onCaret);
+  };
+}
+
+// ---------------------------------------------------------------- what the view consists of
+
+function build(view) {
+  view.later = debounce(() => translateNow(view), WAIT);
+  view.source = element("textarea", {
+    id: "source", class: "text", dir: "auto", rows: 6, spellcheck: "false", "aria-labelledby": "source-language",
+    "aria-describedby": "count", placeholder: "Type or paste a text, or drop a file", value: view.text,
+    oninput: () => typed(view),
+    onpaste: (event) => takeFile(view, event, event.clipboardData),
+    onpointermove: (event) => pointAtSource(view, event),
+    onpointerleave: () => mark(view, []),
+  });
+  view.mirror = element("div", { class: "text mirror", dir: "auto", "aria-hidden": "true" });
+  view.output = element("div", {
+    id: "translation", class: "text output", dir: "auto", role: "group", "aria-labelledby": "target-language",
+    onkeydown: (event) => moveInOutput(view, event),
+    onclick: (event) => openAlternatives(view, event.target.closest(".word")),
+    onpointerover: (event) => pointAtTarget(view, event.target.closest(".word"), event),
+    onpointerleave: () => mark(view, []),
+    onfocusin: (event) => focusWord(view, event.target.closest(".word")),
+    onfocusout: () => mark(view, []),
+  });
+  view.count = element("span", { id: "count", class: "muted small number" });
+  view.messages = element("div", { class: "messages" });
+  view.alternatives = element("section", { class: "card alternatives", "aria-label": "Alternatives", hidden: true });
+  view.samples = element("p", { class: "samples small" }, element("span", { class: "muted" }, "Try: "),
+    SAMPLES.map((text) => element("button", { type: "button", class: "quiet", onclick: () => setText(view, text) }, text)));
+  view.onCaret = () => markAtCaret(view);
+  view.layout = [
+    element("h1", { class: "visually-hidden" }, "Translate"),
+    element("div", { class: "panes" }, sourcePane(view), targetPane(view)),
+    view.messages, view.alternatives, view.samples, keyboardHelp(),
+  ];
+}
+
+function sourcePane(view) {
+  const file = element("input", {
+    type: "file", class: "visually-hidden", accept: ".txt,.md,text/*", tabindex: "-1", "aria-label": "Text file",
+    onchange: () => readFile(view, file.files[0]),
+  });
+  const pane = element("section", {
+    class: "pane", "aria-label": "Source text",
+    ondragover: (event) => { event.preventDefault(); pane.classList.add("dropping"); },
+    ondragleave: () => pane.classList.remove("dropping"),
+    ondrop: (event) => { pane.classList.remove("dropping"); takeFile(view, event, event.dataTransfer); },
+  },
+  element("h2", { class: "language", id: "source-language" }, "Source"),
+  element("div", { class: "stack" }, view.mirror, view.source),
+  element("div", { class: "toolbar foot" }, view.count,
+    element("button", { type: "button", class: "quiet push", onclick: () => file.click() }, "Open a file"), file,
+    element("button", { type: "button", class: "quiet", onclick: () => setText(view, "") }, "Clear")));
+  return pane;
+}
+
+function targetPane(view) {
+  const copy = element("button", { type: "button", id: "copy", onclick: () => copyText(shownText(view), copy) }, "Copy");
+  view.copy = copy;
+  view.inspect = element("a", { class: "button", id: "to-inspect" }, "Inspect");
+  const toggle = element("input", {
+    type: "checkbox", checked: showsConfidence,
+    onchange: () => {
+      showsConfidence = toggle.checked;
+      draw(view);
+    },
+  });
+  return element("section", { class: "pane target", "aria-label": "Translation" },
+    element("h2", { class: "language", id: "target-language" }, "Translation"),
+    view.output,
+    element("div", { class: "toolbar foot" },
+      element("label", { class: "field" }, toggle, element("span", {}, "Confidence")),
+      element("span", { class: "legend small muted", id: "legend" },
+        element("span", { class: "fair" }, "fairly sure"), " ", element("span", { class: "unsure" }, "unsure")),
+      element("span", { class: "push" }), view.inspect, copy));
+}
+
+function keyboardHelp() {
+  const keys = [
+    ["Ctrl Enter", "translate now"], ["/", "go to the source text"], ["← →", "word by word through the translation"],
+    ["Enter", "alternatives of the sentence"], ["Esc", "close the alternatives"], ["Alt C", "copy the translation"],
+    ["Alt I", "inspect the sentence"],
+  ];
+  return element("details", { class: "keys small muted" }, element("summary", {}, "Keyboard"),
+    element("dl", {}, keys.map(([key, text]) => element("div", {}, element("dt", {}, element("kbd", {}, key)), element("dd", {}, text)))));
+}
+
+async function labelLanguages(view) {
+  let models;
+  try {
+    models = await fetchModels();
+  } catch {
+    return; // the shell says so
+  }
+  const model = models.find((other) => other.name === chosenModel()) ?? models.find((other) => other.default) ?? models[0];
+  if (!model) return;
+  for (const [code, heading, area, fallback] of [
+    [model.source_language, "#source-language", view.source, "Source"],
+    [model.target_language, "#target-language", view.output, "Translation"],
+  ]) {
+    const place = document.querySelector(heading);
+    if (place) place.textContent = languageName(code) || fallback;
+    if (code) area.lang = code;
+  }
+  if (model.source_language && model.source_language !== "en") view.samples.hidden = true;
+}
+
+// ---------------------------------------------------------------- from the text to the translation
+
+function typed(view) {
+  view.text = view.source.value;
+  resize(view);
+  fill(view.mirror);
+  closeAlternatives(view);
+  view.request?.abort();
+  view.later();
+}
+
+function setText(view, text) {
+  view.source.value = text;
+  typed(view);
+  view.later.cancel();
+  translateNow(view);
+  view.source.focus();
+}
+
+function resize(view) {
+  const size = [...view.text].length;
+  view.count.textContent = `${size.toLocaleString("en")} character${size === 1 ? "" : "s"}`;
+  for (const area of [view.source, view.mirror, view.output]) area.classList.toggle("long", size > 400);
+  view.samples.hidden = view.text !== "";
+  view.source.style.height = "auto";
+  view.source.style.height = `${view.source.scrollHeight}px`;
+}
+
+// Ask for the translation of the whole text. The answer to an older request is dropped.
+async function translateNow(view) {
+  view.request?.abort();
+  rewriteAddress("translate", { text: view.text.length > LONGEST_ADDRESS ? "" : view.text });
+  fill(view.messages);
+  if (!view.text.trim()) {
+    view.sentences = [];
+    draw(view);
+    return;
+  }
+
+  const request = new AbortController();
+  view.request = request;
+  view.output.classList.add("waiting");
+  try {
+    const options = { text: view.text, alignments: true, confidences: true };
+    const answer = await streamTranslation(options, (sentence) => takeSentence(view, request, sentence), request.signal);
+    if (request.signal.aborted) return;
+    const translation = answer.translations[0];
+    view.sentences = translation.sentences;
+    view.whole = translation.text;
+    draw(view);
+    fill(view.messages, translation.notices.map((notice) => element("p", { class: "notice" }, notice)));
+    announce(`Translation: ${translation.text.slice(0, 1000)}`);
+  } catch (error) {
+    if (request.signal.aborted) return;
+    fill(view.messages, problem(error));
+  }
+  view.output.classList.remove("waiting");
+}
+
+// Put one sentence in its place; what follows stays from the translation before, greyed.
+function takeSentence(view, request, sentence) {
+  if (request.signal.aborted) return;
+  view.sentences = [...view.sentences.slice(0, sentence.sentence), sentence, ...view.sentences.slice(sentence.sentence + 1)];
+  view.sentences.length = Math.min(view.sentences.length, sentence.of);
+  view.whole = null;
+  draw(view, sentence.sentence);
+}
+
+function shownText(view) {
+  return view.whole ?? view.sentences.map((sentence) => sentence.before + sentence.text).join("");
+}
+
+// ---------------------------------------------------------------- drawing
+
+function draw(view, arrived = Infinity) {
+  view.words = [];
+  const parts = view.sentences.map((sentence, number) => [
+    sentence.before,
+    element("span", { class: number > arrived ? "sentence old" : "sentence" }, drawSentence(view, sentence, number)),
+  ]);
+  fill(view.output, parts);
+  if (view.words.length) view.words[0].node.tabIndex = 0;
+  const empty = !view.sentences.length;
+  if (empty) fill(view.output, element("span", { class: "muted" }, "The translation appears here."));
+  view.output.classList.toggle("confidence", showsConfidence);
+  view.copy.disabled = empty;
+  view.inspect.hidden = empty;
+  view.inspect.setAttribute("href", linkTo("inspect", { text: view.text }));
+  drawMirror(view);
+}
+
+function drawSentence(view, sentence, number) {
+  const words = sentence.target_words ?? sentence.text.split(/\s+/).filter(Boolean);
+  const spans = locateWords(sentence.text, words);
+  const sure = sentence.tokens ? wordConfidences(sentence.text, spans, sentence.tokens) : null;
+  const parts = [];
+  let position = 0;
+  spans.forEach(([start, end], place) => {
+    if (end === start) return;
+    parts.push(sentence.text.slice(position, start));
+    const confidence = sure?.[place];
+    const level = confidence < UNSURE ? "unsure" : confidence < FAIRLY_SURE ? "fair" : "";
+    const node = element("span", { class: `word ${level}`, role: "button", tabindex: "-1" }, sentence.text.slice(start, end));
+    view.words.push({ node, sentence: number, word: place, confidence });
+    parts.push(node);
+    position = end;
+  });
+  parts.push(sentence.text.slice(position));
+  return parts;
+}
+
+// The mirror lies behind the source text, letter on letter, and carries the marks of its words.
+function drawMirror(view) {
+  view.sourceWords = [];
+  const parts = [];
+  let position = 0;
+  view.sentences.forEach((sentence, number) => {
+    const start = view.text.indexOf(sentence.source, position);
+    if (start < 0 || !sentence.source_words) return;
+    locateWords(sentence.source, sentence.source_words).forEach(([from, to], place) => {
+      if (from === to) return;
+      parts.push(view.text.slice(position, start + from));
+      const node = element("span", {}, sentence.source.slice(from, to));
+      view.sourceWords.push({ node, sentence: number, word: place, start: start + from, end: start + to });
+      parts.push(node);
+      position = start + to;
+    });
+  });
+  fill(view.mirror, parts, view.text.slice(position), "\u200b");
+}
+
+// ---------------------------------------------------------------- where a word came from
+
+function linksOf(view, { sentence, word }, side) {
+  const links = view.sentences[sentence]?.alignment ?? [];
+  return links.filter((link) => link[side] === word).map((link) => link[1 - side]);
+}
+
+function mark(view, nodes) {
+  for (const node of view.layout[1].querySelectorAll(".linked")) node.classList.remove("linked");
+  for (const node of nodes) node.classList.add("linked");
+  if (!nodes.length) hideTip();
+}
+
+function sourcesOf(view, entry) {
+  const places = linksOf(view, entry, 1);
+  return view.sourceWords.filter((other) => other.sentence === entry.sentence && places.includes(other.word));
+}
+
+function describeWord(view, entry) {
+  const sources = sourcesOf(view, entry).map((other) => other.node.textContent);
+  const sure = entry.confidence === undefined ? "" : `confidence ${percent(entry.confidence)}`;
+  return [sources.length ? `from ${sources.join(" ")}` : "", sure].filter(Boolean).join(", ");
+}
+
+function pointAtTarget(view, node, event) {
+  const entry = view.words?.find((other) => other.node === node);
+  if (!entry) return;
+  mark(view, [node, ...sourcesOf(view, entry).map((other) => other.node)]);
+  showTip(event.clientX, event.clientY, describeWord(view, entry) || "no source word");
+}
+
+function focusWord(view, node) {
+  const entry = view.words?.find((other) => other.node === node);
+  if (!entry) return;
+  for (const other of view.words) other.node.tabIndex = other === entry ? 0 : -1;
+  view.focused = entry;
+  mark(view, [node, ...sourcesOf(view, entry).map((other) => other.node)]);
+  announce(describeWord(view, entry));
+}
+
+function markSourceWord(view, entry) {
+  const places = entry ? linksOf(view, entry, 0) : [];
+  const targets = (view.words ?? []).filter((other) => entry && other.sentence === entry.sentence && places.includes(other.word));
+  mark(view, entry ? [entry.node, ...targets.map((other) => other.node)] : []);
+}
+
+function pointAtSource(view, event) {
+  const hit = (box) => box.left <= event.clientX && event.clientX <= box.right && box.top <= event.clientY && event.clientY <= box.bottom;
+  markSourceWord(view, view.sourceWords?.find((other) => [...other.node.getClientRects()].some(hit)));
+}
+
+function markAtCaret(view) {
+  if (document.activeElement !== view.source) return;
+  const caret = view.source.selectionStart;
+  markSourceWord(view, view.sourceWords?.find((other) => other.start <= caret && caret < other.end));
+}
+
+// ---------------------------------------------------------------- alternatives
+
+async function openAlternatives(view, node) {
+  const entry = view.words?.find((other) => other.node === node);
+  if (!entry) return;
+  const sentence = view.sentences[entry.sentence];
+  const request = view.request;
+  fill(view.alternatives, element("p", { class: "muted" }, "Looking for alternatives …"));
+  view.alternatives.hidden = false;
+  try {
+    sentence.others ??= (await fetchTranslation({ text: sentence.source, n_best: ALTERNATIVES }, request?.signal)).translations[0].n_best;
+  } catch (error) {
+    if (!request?.signal.aborted) fill(view.alternatives, problem(error));
+    return;
+  }
+  if (request?.signal.aborted) return;
+  const about = describeWord(view, entry);
+  fill(view.alternatives,
+    element("div", { class: "toolbar" },
+      element("h2", {}, "Alternatives"),
+      element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
+      element("button", { type: "button", class: "quiet push", onclick: () => closeAlternatives(view, true) }, "Close")),
+    element("ol", {}, sentence.others.map((other) => alternative(view, entry, other))));
+  announce(`${sentence.others.length} alternatives`);
+  view.alternatives.querySelector("li button").focus();
+}
+
+function alternative(view, entry, other) {
+  const sentence = view.sentences[entry.sentence];
+  const isShown = other.text === sentence.text;
+  return element("li", {}, element("button", {
+    type: "button", "aria-pressed": String(isShown), lang: view.output.lang || null,
+    onclick: () => chooseAlternative(view, entry, other),
+  },
+  element("span", {}, isShown ? other.text : different(sentence.text, other.text)[1]),
+  element("span", { class: "muted small number", title: "log-probability, normalized by length" }, other.score.toFixed(2))));
+}
+
+// Show another translation of a sentence. What was known of the words of the first one is dropped.
+function chooseAlternative(view, entry, other) {
+  const { source, before, others } = view.sentences[entry.sentence];
+  if (other.text !== view.sentences[entry.sentence].text) {
+    view.sentences[entry.sentence] = { source, before, others, text: other.text, score: other.score };
+    view.whole = null;
+    draw(view);
+  }
+  view.focused = view.words.find((word) => word.sentence === entry.sentence);
+  closeAlternatives(view, true);
+}
+
+function closeAlternatives(view, returnFocus = false) {
+  view.alternatives.hidden = true;
+  if (returnFocus) view.focused?.node.focus();
+}
+
+// ---------------------------------------------------------------- keyboard and files
+
+function moveInOutput(view, event) {
+  const place = view.words.findIndex((word) => word.node === event.target);
+  if (place < 0) return;
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (step) view.words[Math.min(view.words.length - 1, Math.max(0, place + step))].node.focus();
+  else if (event.key === "Home") view.words[0].node.focus();
+  else if (event.key === "End") view.words.at(-1).node.focus();
+  else if (event.key === "Enter" || event.key === " ") openAlternatives(view, event.target);
+  else return;
+  event.preventDefault();
+}
+
+function shortcut(view, event) {
+  const isTyping = event.target.closest?.("textarea, input, select");
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    view.later.cancel();
+    translateNow(view);
+  } else if (event.key === "Escape" && !view.alternatives.hidden) closeAlternatives(view, true);
+  else if (event.key === "/" && !isTyping) view.source.focus();
+  else if (event.altKey && event.code === "KeyC") view.copy.click();
+  else if (event.altKey && event.code === "KeyI" && !view.inspect.hidden) view.inspect.click();
+  else return;
+  event.preventDefault();
+}
+
+function takeFile(view, event, transfer) {
+  const file = transfer?.files?.[0];
+  if (!file && event.type === "paste") return;
+  event.preventDefault();
+  if (file) readFile(view, file);
+  else if (transfer) setText(view, transfer.getData("text/plain"));
+}
+
+async function readFile(view, file) {
+  if (!file) return;
+  const text = file.size > LARGEST_FILE ? null : await file.text();
+  if (text === null || text.includes("\0")) {
+    const size = `${Math.ceil(file.size / 1000).toLocaleString("en")} kB`;
+    const reason = text === null ? `${size}; the page takes up to 1,000 kB` : "no text file; the page takes plain text";
+    fill(view.messages, problem(`${file.name} is ${reason}`));
+    return;
+  }
+  setText(view, text.replaceAll("\r\n", "\n"));
 }

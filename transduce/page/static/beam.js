@@ -1,0 +1,115 @@
+// The beam search as a tree: what was kept, what was given up and why.
+
+import { element, fill, svgElement, showTip, hideTip } from "./dom.js";
+import { figureColors, figureFrame, saveButtons, shorten, textWidth } from "./figure.js";
+
+const STATES = { kept: "kept", pruned: "given up", ended: "complete" };
+const LINE_HEIGHT = 30;
+
+// Draw the tree and the hypotheses into a root.
+export function showBeam(root, inspection) {
+  const { beam } = inspection;
+  const place = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tree of the beam search" });
+  const figure = drawTree(beam);
+  fill(place, figure);
+  fill(root,
+    element("div", { class: "toolbar" },
+      element("ul", { class: "key small muted" },
+        element("li", { class: "best" }, "the translation"), element("li", { class: "kept" }, "kept for a while"),
+        element("li", { class: "pruned" }, "given up at once")),
+      element("span", { class: "push" }), saveButtons("beam", () => figure)),
+    place, hypotheses(inspection), asText(beam));
+}
+
+// Lay the nodes out: a column for each step; the best first, then by probability.
+function layOut(beam) {
+  const columns = [];
+  beam.nodes.forEach((node, index) => {
+    columns[node.step] ??= [];
+    columns[node.step].push({ ...node, index, label: nodeLabel(node) });
+  });
+  const order = (node) => (node.best ? -1e9 : node.state === "pruned" ? 1e9 : 0) - node.log_prob;
+  let x = 8;
+  for (const column of columns) {
+    column.sort((first, second) => order(first) - order(second));
+    const width = Math.max(...column.map((node) => textWidth(node.label, 13))) + 18;
+    column.forEach((node, row) => Object.assign(node, { x, y: 20 + row * LINE_HEIGHT, width: textWidth(node.label, 13) + 18 }));
+    x += width + 34;
+  }
+  const places = [];
+  for (const node of columns.flat()) places[node.index] = node;
+  return { places, width: x - 24, height: 14 + LINE_HEIGHT * Math.max(...columns.map((column) => column.length)) };
+}
+
+function nodeLabel(node) {
+  if (node.parent === null) return "‹start›";
+  const text = node.text === "</s>" ? "‹end›" : node.text.replaceAll("\u2581", " ").trim() || "␣";
+  return node.state === "pruned" ? `✕ ${shorten(text, 16)}` : shorten(text, 16);
+}
+
+function drawTree(beam) {
+  const { places, width, height } = layOut(beam);
+  const colors = figureColors();
+  const label = `Beam search of width ${beam.size}: ${beam.nodes.length} nodes. The table below has them as text.`;
+  const figure = svgElement("svg", figureFrame(width, height, label));
+  const edges = places.filter((node) => node.parent !== null).map((node) => {
+    const parent = places[node.parent];
+    const x1 = parent.x + parent.width;
+    const bend = (node.x - x1) / 2;
+    return svgElement("path", {
+      d: `M${x1},${parent.y}C${x1 + bend},${parent.y} ${node.x - bend},${node.y} ${node.x},${node.y}`, fill: "none",
+      stroke: node.best ? colors.accent : colors.muted, "stroke-width": node.best ? 2.5 : 1,
+      "stroke-opacity": node.best ? 1 : node.state === "pruned" ? 0.45 : 0.8, "stroke-dasharray": node.state === "pruned" ? "3 3" : null,
+    });
+  });
+  figure.append(...edges.reverse(), ...places.map((node) => drawNode(node, colors)));
+  return figure;
+}
+
+function drawNode(node, colors) {
+  const isPruned = node.state === "pruned";
+  const box = svgElement("rect", {
+    x: node.x, y: node.y - 11, width: node.width, height: 22, rx: 6, fill: node.best ? colors.accent : colors.card,
+    stroke: node.best ? colors.accent : colors.muted, "stroke-opacity": isPruned ? 0.5 : 1,
+    "stroke-dasharray": isPruned ? "3 3" : null, "stroke-width": node.state === "ended" ? 2.5 : 1,
+  });
+  const text = svgElement("text", {
+    x: node.x + 9, y: node.y, "dominant-baseline": "central",
+    fill: node.best ? colors.card : isPruned ? colors.muted : colors.ink, "font-weight": node.best ? 600 : 400,
+  }, node.label);
+  return svgElement("g", {
+    onpointermove: (event) => showTip(event.clientX, event.clientY, describeNode(node)),
+    onpointerleave: hideTip,
+  }, box, text);
+}
+
+function describeNode(node) {
+  const state = node.best ? "on the path of the translation" : STATES[node.state];
+  const reason = node.reason ? `: ${node.reason}` : "";
+  return `${node.label.replace("✕ ", "")} · log P ${node.log_prob.toFixed(2)} · ${state}${reason}`;
+}
+
+function hypotheses(inspection) {
+  const rows = inspection.beam.hypotheses.map((hypothesis, place) => element("tr", {},
+    element("td", { class: "number" }, String(place + 1)),
+    element("td", { lang: inspection.model.target_language, dir: "auto" }, hypothesis.text),
+    element("td", { class: "number" }, hypothesis.score.toFixed(3))));
+  return element("div", { class: "scroll" }, element("table", { class: "hypotheses" },
+    element("caption", { class: "visually-hidden" }, "Complete hypotheses"),
+    element("thead", {}, element("tr", {}, ["", "Complete hypothesis", "Score"].map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, rows)));
+}
+
+// The same tree as a table, made when it is opened.
+function asText(beam) {
+  const details = element("details", { class: "small" }, element("summary", {}, "The tree as a table"));
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.querySelector("table")) return;
+    const rows = beam.nodes.slice(1).map((node) => element("tr", {},
+      [node.step, nodeLabel(node), STATES[node.state], node.log_prob.toFixed(2), node.reason].map((cell) => element("td", {}, String(cell)))));
+    details.append(element("div", { class: "scroll" }, element("table", {},
+      element("thead", {}, element("tr", {}, ["Step", "Token", "State", "log P", "Reason"].map((text) => element("th", { scope: "col" }, text)))),
+      element("tbody", {}, rows))));
+  });
+  return details;
+}

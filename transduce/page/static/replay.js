@@ -1,0 +1,111 @@
+// Decoding step by step: what the model could have said, what it said, and where it looked.
+
+import { element, fill, percent, announce } from "./dom.js";
+import { attentionAxes, headTable, meanTable, weightAt } from "./attention.js";
+
+const STEP_SECONDS = 0.9;
+
+// Draw the replay into a root; options are {step, onStep}. Returns {end, redraw}.
+export function showReplay(root, inspection, attention, { step = 0, onStep }) {
+  const last = inspection.steps.length - 1;
+  const replay = { step: Math.min(Math.max(0, step), last), timer: 0 };
+  const place = element("div", { class: "replay" });
+  const play = element("button", { type: "button", class: "main", onclick: () => (replay.timer ? pause() : start()) }, "Play");
+  const slide = element("input", {
+    type: "range", min: 0, max: last, value: replay.step, "aria-label": "Step of decoding",
+    oninput: () => { pause(); move(Number(slide.value)); },
+  });
+  const count = element("span", { class: "number small muted" });
+
+  function move(to) {
+    replay.step = Math.min(last, Math.max(0, to));
+    slide.value = replay.step;
+    slide.setAttribute("aria-valuetext", `step ${replay.step + 1} of ${last + 1}: ${tokenText(inspection, replay.step)}`);
+    count.textContent = `Step ${replay.step + 1} of ${last + 1}`;
+    fill(place, soFar(inspection, replay.step), element("div", { class: "split" },
+      candidates(inspection, replay.step), looked(inspection, attention, replay.step)));
+    onStep(replay.step);
+  }
+  function pause() {
+    clearInterval(replay.timer);
+    replay.timer = 0;
+    play.textContent = "Play";
+  }
+  function start() {
+    if (replay.step === last) move(0);
+    play.textContent = "Pause";
+    replay.timer = setInterval(() => {
+      move(replay.step + 1);
+      if (replay.step === last) {
+        pause();
+        announce("The sentence is complete");
+      }
+    }, STEP_SECONDS * 1000);
+  }
+
+  fill(root,
+    element("div", { class: "toolbar" },
+      element("button", { type: "button", "aria-label": "Step back", onclick: () => { pause(); move(replay.step - 1); } }, "←"),
+      play,
+      element("button", { type: "button", "aria-label": "Step forward", onclick: () => { pause(); move(replay.step + 1); } }, "→"),
+      slide, count),
+    place);
+  move(replay.step);
+  return { end: pause, redraw: () => move(replay.step) };
+}
+
+function tokenText(inspection, step) {
+  const token = inspection.target.tokens[step];
+  return token.piece === "</s>" ? "‹end›" : token.text.trim() || token.piece;
+}
+
+// The translation up to this step; the token that is being chosen is marked.
+function soFar(inspection, step) {
+  const tokens = inspection.target.tokens.slice(0, step + 1);
+  return element("p", { class: "so-far", lang: inspection.model.target_language },
+    tokens.map((token, place) => {
+      const text = `${token.piece.startsWith("\u2581") && place ? " " : ""}${tokenText(inspection, place)}`;
+      return place === step ? element("mark", {}, text) : text;
+    }));
+}
+
+function candidates(inspection, step) {
+  const { candidates: list, entropy, chosen } = inspection.steps[step];
+  return element("section", {},
+    element("h3", {}, "Candidates"),
+    element("p", { class: "small muted" }, `Probabilities of the next token; entropy ${entropy.toFixed(2)} nats`),
+    element("ol", { class: "bars" }, list.map((candidate) => bar(
+      candidate.text === "</s>" ? "‹end›" : candidate.text.replaceAll("\u2581", " ").trim() || "␣",
+      candidate.probability, candidate.id === chosen))));
+}
+
+// One line of a bar chart: a label, a bar and the number.
+export function bar(label, share, isChosen = false) {
+  const line = element("span", { class: "bar" });
+  line.style.width = `${Math.max(0.5, share * 100)}%`;
+  return element("li", { class: isChosen ? "chosen" : null },
+    element("span", { class: "label" }, label, isChosen ? element("span", { class: "visually-hidden" }, " (chosen)") : null),
+    element("span", { class: "track", "aria-hidden": "true" }, line),
+    element("span", { class: "number" }, percent(share)));
+}
+
+// Where the step looked in the source: the mean of the heads of the second-to-last layer, as for alignments.
+function looked(inspection, attention, step) {
+  const { layers, heads } = attention.cross;
+  const layer = Math.max(1, layers - 1);
+  const axes = attentionAxes(inspection, "cross", "word");
+  const row = axes.rows.findIndex(({ members }) => members.includes(step));
+  const only = { rows: [{ ...axes.rows[row], members: [step] }], columns: axes.columns };
+  const tables = Array.from({ length: heads }, (_, head) => headTable(attention.cross, only, layer, head + 1));
+  const table = meanTable(tables);
+  const words = table.columns.map((word, column) => {
+    const weight = weightAt(table, 0, column);
+    const node = element("span", { class: "shaded", title: percent(weight) }, element("span", {}, word), element("small", {}, percent(weight)));
+    node.style.setProperty("--share", `${Math.round(Math.pow(weight, 0.65) * 100)}%`);
+    return node;
+  });
+  return element("section", {},
+    element("h3", {}, "Attention to the source"),
+    element("p", { class: "small muted" }, `Mean of the ${heads} cross-attention heads of layer ${layer}`),
+    element("p", { class: "shades", lang: inspection.model.source_language }, words));
+}
