@@ -126,14 +126,25 @@ def steps_of(target):
         ]
         token["probability"] = candidates[0]["probability"]
         entropy = -sum(share * math.log(max(share, 1e-12)) for share in shares)
-        steps.append({"candidates": candidates, "entropy": round(entropy, 4), "chosen": token["id"]})
+        steps.append(
+            {"candidates": candidates, "entropy": round(entropy, 4), "chosen": token["id"]}
+        )
         assert place < len(target)
     return steps
 
 
 def beam_of(target, translation, size=4):
     nodes = [
-        {"parent": None, "id": None, "text": "", "step": 0, "log_prob": 0.0, "state": "kept", "best": True, "reason": ""}
+        {
+            "parent": None,
+            "id": None,
+            "text": "",
+            "step": 0,
+            "log_prob": 0.0,
+            "state": "kept",
+            "best": True,
+            "reason": "",
+        }
     ]
     best, others = 0, []
     for step, token in enumerate(target, start=1):
@@ -141,18 +152,42 @@ def beam_of(target, translation, size=4):
         total = nodes[best]["log_prob"] + math.log(token["probability"])
         state = "ended" if token["text"] == "</s>" else "kept"
         nodes.append(
-            {"parent": best, "id": token["id"], "text": token["text"], "step": step, "log_prob": round(total, 4), "state": state, "best": True, "reason": ""}
+            {
+                "parent": best,
+                "id": token["id"],
+                "text": token["text"],
+                "step": step,
+                "log_prob": round(total, 4),
+                "state": state,
+                "best": True,
+                "reason": "",
+            }
         )
         best, others = len(nodes) - 1, []
         for rank, parent in enumerate(parents[: size - 1]):
             nodes.append(
-                {"parent": parent, "id": 100 + rank, "text": ("ein", "der", "so")[rank], "step": step, "log_prob": round(total - 1 - rank, 4), "state": "kept" if rank < 2 and state == "kept" else "pruned", "best": False, "reason": "" if rank < 2 else f"rank {rank + 2} of the step; the beam keeps {size}"}
+                {
+                    "parent": parent,
+                    "id": 100 + rank,
+                    "text": ("ein", "der", "so")[rank],
+                    "step": step,
+                    "log_prob": round(total - 1 - rank, 4),
+                    "state": "kept" if rank < 2 and state == "kept" else "pruned",
+                    "best": False,
+                    "reason": ""
+                    if rank < 2
+                    else f"rank {rank + 2} of the step; the beam keeps {size}",
+                }
             )
             if nodes[-1]["state"] == "kept":
                 others.append(len(nodes) - 1)
             else:
                 nodes[-1]["reason"] = f"rank {size + rank} of the step; the beam keeps {size}"
-    return {"size": size, "nodes": nodes, "hypotheses": [{"node": best, "text": translation, "score": -0.4}]}
+    return {
+        "size": size,
+        "nodes": nodes,
+        "hypotheses": [{"node": best, "text": translation, "score": -0.4}],
+    }
 
 
 def inspection_of(text, sentence=0, without=(), name="example"):
@@ -169,13 +204,31 @@ def inspection_of(text, sentence=0, without=(), name="example"):
         "cross": attention_of("cross", T, S, S - 1),
     }
     norms = {
-        "encoder": [[round(1 + layer * 0.5 + place % 3, 3) for place in range(S)] for layer in range(LAYERS + 1)],
-        "decoder": [[round(1 + layer * 0.5 + place % 3, 3) for place in range(T)] for layer in range(LAYERS + 1)],
+        "encoder": [
+            [round(1 + layer * 0.5 + place % 3, 3) for place in range(S)]
+            for layer in range(LAYERS + 1)
+        ],
+        "decoder": [
+            [round(1 + layer * 0.5 + place % 3, 3) for place in range(T)]
+            for layer in range(LAYERS + 1)
+        ],
     }
-    notices = [] if len(sentences) == 1 else [f"The text has {len(sentences)} sentences; number {sentence + 1} is shown"]
+    notices = (
+        []
+        if len(sentences) == 1
+        else [f"The text has {len(sentences)} sentences; number {sentence + 1} is shown"]
+    )
     return {
         "version": 1,
-        "model": {"name": name, "source_language": "en", "target_language": "de", "encoder_layers": LAYERS, "decoder_layers": LAYERS, "heads": HEADS, "d_model": 512},
+        "model": {
+            "name": name,
+            "source_language": "en",
+            "target_language": "de",
+            "encoder_layers": LAYERS,
+            "decoder_layers": LAYERS,
+            "heads": HEADS,
+            "d_model": 512,
+        },
         "sentences": sentences,
         "sentence": sentence,
         "text": sentences[sentence],
@@ -197,7 +250,13 @@ def inspection_of(text, sentence=0, without=(), name="example"):
 
 def sentence_answer(source, before, options):
     text = translation_of(source)
-    answer = {"source": source, "text": text, "score": -0.8, "before": before, "n_best": [{"text": text, "score": -0.8}]}
+    answer = {
+        "source": source,
+        "text": text,
+        "score": -0.8,
+        "before": before,
+        "n_best": [{"text": text, "score": -0.8}],
+    }
     for number in range(1, options.get("n_best", 1)):
         other = text.replace("Tier", "Vieh") if number == 1 else f"{text} ({number})"
         answer["n_best"].append({"text": other, "score": -0.8 - number})
@@ -227,5 +286,11 @@ def translation_answer(options):
         end = start + len(source)
     whole = "".join(answer["before"] + answer["text"] for answer in answers)
     notices = ["The text is long; the last part was cut"] if len(text) > 9_000 else []
-    translation = {"text": whole, "score": -0.8, "n_best": answers[0]["n_best"] if len(answers) == 1 else [{"text": whole, "score": -0.8}], "notices": notices, "sentences": answers}
+    translation = {
+        "text": whole,
+        "score": -0.8,
+        "n_best": answers[0]["n_best"] if len(answers) == 1 else [{"text": whole, "score": -0.8}],
+        "notices": notices,
+        "sentences": answers,
+    }
     return {"model": "example", "translations": [translation]}

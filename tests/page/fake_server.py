@@ -45,9 +45,13 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/translate":
             self.send_json(example.translation_answer(options))
         elif self.path == "/v1/attention" and options.get("model") == "other":
-            self.send_json({"error": "other has no weights for torch; export it from its bundle"}, 400)
+            self.send_json(
+                {"error": "other has no weights for torch; export it from its bundle"}, 400
+            )
         elif self.path == "/v1/attention":
-            known = {name: options[name] for name in ("text", "sentence", "without") if name in options}
+            known = {
+                name: options[name] for name in ("text", "sentence", "without") if name in options
+            }
             self.send_json(example.inspection_of(**known))
         else:
             self.send_json({"error": f"{self.path} is not known"}, 404)

@@ -96,7 +96,7 @@ function hypotheses(inspection) {
     element("td", { class: "number" }, hypothesis.score.toFixed(3))));
   return element("div", { class: "scroll" }, element("table", { class: "hypotheses" },
     element("caption", { class: "visually-hidden" }, "Complete hypotheses"),
-    element("thead", {}, element("tr", {}, ["", "Complete hypothesis", "Score"].map((text) => element("th", { scope: "col" }, text)))),
+    element("thead", {}, element("tr", {}, ["#", "Complete hypothesis", "Score"].map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", {}, rows)));
 }
 
