@@ -40,7 +40,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe file; its optional `preset = "base"` names the preset that it starts from."""
+    """Read a recipe file. It starts from its `preset = "..."`, or else from the base model."""
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -48,10 +48,12 @@ def read_recipe(path: Path) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path} cannot be read as a recipe: {error}") from None
 
-    start = tree.pop("preset", "base")
-    if not isinstance(start, str):
-        raise ConfigError(f"{path}: preset is {start!r}; expected a name in quotes")
-    return update_recipe(preset(start), tree)
+    if "preset" not in tree:
+        return update_recipe(Recipe(), tree)
+    name = tree.pop("preset")
+    if not isinstance(name, str):
+        raise ConfigError(f"{path}: preset is {name!r}; expected a name in quotes")
+    return update_recipe(preset(name), tree)
 
 
 def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

@@ -122,15 +122,15 @@ def by_side(own: OwnTokenizers) -> dict[str, Tokenizer]:
     return {"target": as_tokenizer(own)}
 
 
-def pair_of(files: Mapping[str, bytes], own: OwnTokenizers = None) -> tuple[Tokenizer, Tokenizer]:
-    """Return the source and target tokenizers of a bundle.
+def pair_of(
+    files: Mapping[str, bytes], own: TokenizerLike | tuple[TokenizerLike, TokenizerLike]
+) -> tuple[Tokenizer, Tokenizer]:
+    """Return the user's source and target tokenizers for a bundle.
 
     Args:
         files: The tokenizer files of the bundle.
         own: The user's tokenizers, which must be those that the model was trained with.
     """
-    if own is None:
-        return Tokenizer.pair(files)
     given = by_side(own)
     source = given.get("source", given["target"])
     target = given["target"]

@@ -144,7 +144,10 @@ def _check_settings(name: str, recipe: Recipe, device: str | None) -> None:
 
 def _tokenizers_of(bundle: Bundle, own: OwnTokenizers) -> dict[str, Tokenizer]:
     """Return the bundle's tokenizers by side; only the target's if both sides share it."""
-    source, target = pair_of(bundle.tokenizer_files, own)
+    if own is None:
+        source, target = Tokenizer.pair(bundle.tokenizer_files)
+    else:
+        source, target = pair_of(bundle.tokenizer_files, own)
     return {"target": target} if source is target else {"source": source, "target": target}
 
 

@@ -124,7 +124,10 @@ class Translator:
                     f"{other.path} has another vocabulary than {first.path}; all models of an "
                     "ensemble need the same tokenizer"
                 )
-        source, target = pair_of(first.tokenizer_files, tokenizer)
+        if tokenizer is None:
+            source, target = Tokenizer.pair(first.tokenizer_files)
+        else:
+            source, target = pair_of(first.tokenizer_files, tokenizer)
         settings = search(first.recipe.search) if callable(search) else search
         models = [loaded.recipe.model for loaded in bundles]
         self._bundle: Bundle | None = first
