@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -321,7 +322,8 @@ def text_of(formula):
 
 
 def test_formulas_are_mathml_and_nothing_else(walk):
-    known = "math mrow mi mo mn mtext msub msup msubsup mfrac msqrt mtable mtr mtd".split()
+    scripts = {"msub", "msup", "msubsup", "mfrac", "msqrt"}
+    known = {"math", "mrow", "mi", "mo", "mn", "mtext", "mtable", "mtr", "mtd"} | scripts
     for step in walk.steps:
         for node in ElementTree.fromstring(step.formula).iter():
             assert node.tag.removeprefix("{http://www.w3.org/1998/Math/MathML}") in known
@@ -398,13 +400,38 @@ def test_json_is_plain_rounded_and_small(walk):
         ({"layer": 0}, r"layer is 0; this model has the layers 1 to 2"),
         ({"head": 5}, r"head is 5; this model has the heads 1 to 4"),
         ({"head": True}, r"head is True; this model has the heads 1 to 4"),
-        ({"text": "  "}, r"the text has no words to translate"),
+        ({"text": "  "}, r"the text has nothing to translate"),
         ({"text": 3}, r"the text is a int; expected a string"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(translator, arguments, message):
     with pytest.raises(InputError, match=message):
         walkthrough(translator, **({"text": TEXT} | arguments))
+
+
+def test_a_model_of_another_class_is_refused(translator):
+    class Stranger(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+            self.config = inner.config
+            self.encode = inner.encode
+            self.decode = inner.decode
+
+    stranger = Stranger(translator.engine.models[0])
+    other = Translator.from_model(stranger, *translator.tokenizers, translator.recipe)
+    with pytest.raises(InputError, match="the model is a Stranger; the walkthrough explains"):
+        walkthrough(other, TEXT)
+
+
+def test_a_translator_that_samples_is_shown_with_a_beam(translator):
+    search = replace(translator.search, temperature=1.0)
+    other = Translator.from_model(
+        translator.engine.models[0], *translator.tokenizers, translator.recipe, search=search
+    )
+    walk = walkthrough(other, TEXT)
+    assert walk.translation == translator.translate(TEXT).text
+    assert "the translator samples" in walk.notices[-1]
 
 
 def test_of_several_sentences_the_first_is_shown(translator):

@@ -61,7 +61,7 @@ def inspect(
         sentence: Which one, from 0.
         without: Heads to switch off, such as ["cross.6.2", "encoder.1.3"].
     """
-    sentences, notices = _read(translator, text)
+    sentences, notices = read_sentences(translator, text)
     if not 0 <= sentence < len(sentences):
         raise InputError(
             f"sentence is {sentence}, but the text has {len(sentences)}; expected 0 to "
@@ -72,7 +72,7 @@ def inspect(
         notices.append(f"the text has {len(sentences)} sentences; number {sentence + 1} is shown")
     if shown.plain != shown.text:
         notices.append(f'markup is left out; the model reads "{shown.plain}"')
-    config = _beam_search(translator.search, notices)
+    config = beam_search_of(translator.search, notices)
 
     # Search, and let the model read the translation once more, with recorders around it.
     with torch_engine(translator).exclusive() as models, torch.inference_mode():
@@ -81,7 +81,7 @@ def inspect(
         with switched_off(models[0], heads):
             found = run_search(models, shown.ids, config)
             record = _record(models[0], shown.ids, found.hypothesis.ids)
-        facts = _facts(translator, models[0])
+        facts = model_facts(translator, models[0])
         if len(models) > 1:
             notices.append(
                 f"the translation is that of all {len(models)} models; the attention is that of "
@@ -130,7 +130,8 @@ def ablate(translator: Translator, text: str, heads: Iterable[str]) -> Translati
             return without.translate(text)
 
 
-def _read(translator: Translator, text: str) -> tuple[list[SourceSentence], list[str]]:
+def read_sentences(translator: Translator, text: str) -> tuple[list[SourceSentence], list[str]]:
+    """Return the sentences of a text, at least one, and notices about it."""
     if not isinstance(text, str):
         raise InputError(f"the text is a {type(text).__name__}; expected a string")
     sentences, notices = translator.read(text)
@@ -139,7 +140,7 @@ def _read(translator: Translator, text: str) -> tuple[list[SourceSentence], list
     return sentences, list(notices)
 
 
-def _beam_search(config: SearchConfig, notices: list[str]) -> SearchConfig:
+def beam_search_of(config: SearchConfig, notices: list[str]) -> SearchConfig:
     """Return the settings of the search; sampling has no tree, so it becomes a beam search."""
     if config.temperature == 0:
         return config
@@ -155,7 +156,8 @@ def _record(model: Any, source: Sequence[int], target: Sequence[int]) -> Recordi
     return record
 
 
-def _facts(translator: Translator, model: Any) -> ModelFacts:
+def model_facts(translator: Translator, model: Any) -> ModelFacts:
+    """Return the name, the languages and the size of a translator's model."""
     modules = attentions(model)
     data = translator.recipe.data
     name = type(model).__name__

@@ -15,16 +15,17 @@ from torch import Tensor
 
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.errors import InputError
-from transduce.inspection.inspect import model_facts
+from transduce.inspection.inspect import beam_search_of, model_facts, read_sentences
 from transduce.inspection.models import torch_engine
 from transduce.inspection.replay import run_search
 from transduce.inspection.walkthrough import formulas, numbers, texts
-from transduce.inspection.walkthrough.source_code import code_of
 from transduce.inspection.walkthrough.formulas import Scene
 from transduce.inspection.walkthrough.positions import position_variants
 from transduce.inspection.walkthrough.recording import Recording, record
 from transduce.inspection.walkthrough.result import Step, Value, Walkthrough
-from transduce.translation.translator import SourceSentence, Translator
+from transduce.inspection.walkthrough.source_code import code_of
+from transduce.model import Transformer
+from transduce.translation.translator import Translator
 
 EXTRA_TOKENS = 10  # that a translation with other positions may have more than the real one
 _SPACE_MARK = "\u2581"
@@ -58,9 +59,18 @@ def walkthrough(translator: Translator, text: str, *, layer: int = 1, head: int 
         layer: The layer that is shown, from 1. The side with fewer layers shows its last.
         head: The head that is shown, from 1.
     """
-    sentence, notices = _first_sentence(translator, text)
+    sentences, notices = read_sentences(translator, text)
+    sentence = sentences[0]
+    if len(sentences) > 1:
+        notices.append(f"the text has {len(sentences)} sentences; the first one is shown")
+    config = beam_search_of(translator.search, notices)
     with torch_engine(translator).exclusive() as models, torch.inference_mode():
         model = models[0]
+        if not isinstance(model, Transformer):
+            raise InputError(
+                f"the model is a {type(model).__name__}; the walkthrough explains the class "
+                "Transformer and its subclasses"
+            )
         _check_choice("layer", layer, max(len(model.encoder), len(model.decoder)))
         _check_choice("head", head, model.config.h)
         scene = Scene(
@@ -70,7 +80,7 @@ def walkthrough(translator: Translator, text: str, *, layer: int = 1, head: int 
             decoder_layer=min(layer, len(model.decoder)),
             head=head,
         )
-        found = run_search(models, sentence.ids, translator.search)
+        found = run_search(models, sentence.ids, config)
         target = [*found.hypothesis.ids, EOS]
         layers = (scene.layer - 1, scene.decoder_layer - 1)
         recording = record(model, sentence.ids, target, layers)
@@ -88,18 +98,6 @@ def walkthrough(translator: Translator, text: str, *, layer: int = 1, head: int 
         target=_labels(translator.tokenizers[1], target),
         steps=tuple(_steps(scene, data)),
     )
-
-
-def _first_sentence(translator: Translator, text: str) -> tuple[SourceSentence, list[str]]:
-    """Return the first sentence of a text, and what a reader should know about it."""
-    if not isinstance(text, str):
-        raise InputError(f"the text is a {type(text).__name__}; expected a string")
-    sentences, notices = translator.read(text)
-    if not sentences:
-        raise InputError("the text has no words to translate; expected a sentence")
-    if len(sentences) > 1:
-        notices = [*notices, f"the text has {len(sentences)} sentences; the first one is shown"]
-    return sentences[0], notices
 
 
 def _check_choice(name: str, value: int, most: int) -> None:
