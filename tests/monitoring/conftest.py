@@ -28,6 +28,7 @@ class Run:
         values = {
             "loss": 9 - 0.05 * step,
             "perplexity": 20.0,
+            "objective": 9.5 - 0.05 * step,
             "learning_rate": 1e-3,
             "gradient_norm": 0.5,
         }

@@ -1,6 +1,7 @@
 """metrics.jsonl: every line is complete, and a resumed run reads as if it had never stopped."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 
 from transduce.errors import CheckpointError
 from transduce.monitoring.metrics import read_metrics
+from transduce.monitoring.report import write_report
+from transduce.monitoring.watch import watch
 
 
 def lines(run):
@@ -167,3 +170,46 @@ def test_a_run_without_a_record_is_refused(run):
     run.metrics.touch()
     with pytest.raises(CheckpointError, match="has no record yet"):
         read_metrics(run.folder)
+
+
+def test_the_loss_of_an_older_version_becomes_the_objective(run):
+    """It was the smoothed loss of a step, beside the perplexity without smoothing."""
+    run.go(last=10)
+    start, step = lines(run)
+    del step["objective"]
+    run.metrics.write_text(f"{json.dumps(start)}\n{json.dumps(step)}\n")
+    (read,) = read_metrics(run.folder).of("step")
+    assert (read["loss"], read["objective"]) == (pytest.approx(math.log(20)), step["loss"])
+
+
+FIELDS = {
+    "step": ["step", "time", "kind", "loss", "perplexity", "steps", "learning_rate", "flops"],
+    "validation": ["loss", "perplexity", "bleu", "chrf", "samples"],
+    "event": ["event", "message", "step"],
+    "start": ["total_steps", "recipe", "hardware", "run"],
+}
+VALUES = [None, "text", [1], {"a": 1}, -1, 0, 10**400, True, "absent"]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: str(value)[:9])
+def test_a_run_with_an_edited_record_can_be_watched(run, value, capsys):
+    with run.attempt() as progress:
+        run.step(progress, 10)
+        run.validate(progress, 10)
+        progress.event(10, "advice", "try this")
+        run.step(progress, 20)
+    records = lines(run)
+    for kind, names in FIELDS.items():
+        for name in names:
+            edited = ["[" * 100_000]  # too deep for JSON
+            for record in records:
+                changed = dict(record)
+                if record["kind"] == kind and record["step"] <= 10:
+                    changed[name] = value
+                    if value == "absent":
+                        del changed[name]
+                edited.append(json.dumps(changed))
+            run.metrics.write_text("\n".join(edited) + "\n")
+            watch(run.folder, once=True)
+    write_report(run.folder)
+    assert "Traceback" not in capsys.readouterr().out

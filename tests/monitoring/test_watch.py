@@ -119,7 +119,7 @@ def test_a_folder_that_is_no_run_is_a_one_line_error(tmp_path, capsys, make):
 def test_figures_that_do_not_fit_are_left_out(run):
     run.go(last=50)
     assert text_of(run, 80).splitlines()[1].split("  ")[-1] == "60% of peak"
-    assert text_of(run, 160).splitlines()[1].endswith("data wait 5%")
+    assert text_of(run, 160).splitlines()[1].endswith("data wait 5%  objective 7.000")
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (200, 60)])

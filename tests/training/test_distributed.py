@@ -51,7 +51,9 @@ def take_steps(rank, folder):
             name.removeprefix("module."): weight.full_tensor() if how == "fsdp" else weight
             for name, weight in weights.items()
         }
-        found.append({"weights": full, "loss": result.loss, "norm": float(result.gradient_norm)})
+        found.append(
+            {"weights": full, "loss": result.objective, "norm": float(result.gradient_norm)}
+        )
     talk = {
         (how, parts): reductions(how, parts, world) for how in ("ddp", "fsdp") for parts in (1, 3)
     }
@@ -139,7 +141,7 @@ def test_two_ranks_take_the_steps_of_one(ranks):
         for rank in range(2):
             case = f"{how}, {shares}, clip_norm {clip_norm}, rank {rank}"
             ours = found[rank][index]
-            assert ours["loss"] == pytest.approx(result.loss), case
+            assert ours["loss"] == pytest.approx(result.objective), case
             assert ours["norm"] == pytest.approx(float(result.gradient_norm)), case
             for name, weight in expected.items():
                 assert torch.allclose(ours["weights"][name], weight, atol=1e-9), f"{case}: {name}"

@@ -56,7 +56,7 @@ def test_accumulation_of_uneven_parts_equals_one_big_batch():
     whole, result = steps([batch([0, 1, 2, 3])])
     parts, sums = steps([batch([1]), batch([0, 2, 3])])
     assert_same(whole, parts)
-    assert result.loss == pytest.approx(sums.loss)
+    assert result.objective == pytest.approx(sums.objective)
     assert result.target_tokens == sum(map(len, TARGETS))
 
 
@@ -125,7 +125,7 @@ def test_gradients_are_shared_after_the_last_micro_batch_alone(monkeypatch):
 
 def test_reports_are_per_target_token():
     result = StepResult(torch.tensor([30.0, 10 * math.log(7)]), 10, torch.tensor(1.0))
-    assert (result.loss, result.perplexity) == pytest.approx((3.0, 7.0))
+    assert (result.objective, result.perplexity) == pytest.approx((3.0, 7.0))
 
 
 def test_a_step_that_is_not_finite_changes_nothing():

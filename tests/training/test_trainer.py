@@ -122,6 +122,16 @@ def test_a_run_leaves_checkpoints_bundles_metrics_and_a_report(whole):
     assert len(losses(whole)) == 12
 
 
+def test_training_and_validation_show_the_same_kind_of_loss(prepared, tmp_path):
+    recipe = change(prepared[1], eps_ls=0.3, steps=6)
+    train(recipe, prepared[2], tmp_path / "run", ALONE)
+    history = read_metrics(tmp_path / "run")
+    for record in (*history.of("step"), *history.of("validation")):
+        assert record["loss"] == pytest.approx(math.log(record["perplexity"]))
+    # With label smoothing, training minimizes something else.
+    assert all(record["objective"] != record["loss"] for record in history.of("step"))
+
+
 def test_a_resumed_run_is_bit_identical(prepared, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "_step", signalled(5, Trainer._step))
     stopped = train(prepared[1], prepared[2], tmp_path / "run", ALONE)

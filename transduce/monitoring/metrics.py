@@ -3,7 +3,8 @@
 Every record has `kind`, `step` and `time` (seconds since 1970). The kinds are:
 
 start, resume   an attempt begins after this step; it replaces earlier records of later steps
-step            means and sums since the previous step record
+step            means and sums since the previous step record; `loss` is the cross-entropy, and
+                `objective` what training minimizes, with label smoothing
 validation      scores and sample translations
 event           `event` is the kind of the event, `message` describes it
 finish          the run is complete
@@ -14,19 +15,18 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from transduce.errors import CheckpointError
+from transduce.monitoring.records import Record, is_number, parse_record
 
 FILE_NAME = "metrics.jsonl"
 ATTEMPTS = ("start", "resume")
 NOT_CURVES = ("step", "time", "steps")  # numbers that TensorBoard does not show as curves
 SPARE_BYTES = 1 << 20  # of free disk space, below which nothing is written to TensorBoard
-Record = dict[str, Any]
 Point = tuple[int, float]
 
 
@@ -110,7 +110,7 @@ class History:
         return [
             (record["step"], record[name])
             for record in self.of(kind)
-            if _is_number(record.get(name))
+            if is_number(record.get(name))
         ]
 
     def losses(self) -> dict[str, list[Point]]:
@@ -192,24 +192,12 @@ def read_metrics(run: Path) -> History:
     return History(records, last, seconds)
 
 
-def new_record(kind: str, step: int, values: Mapping[str, Any]) -> Record:
-    """Return a record with the current time. NaN and infinity, which JSON lacks, become None."""
-    finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }
-    return {"kind": kind, "step": step, "time": round(time.time(), 3), **finite}
-
-
 def _read_records(path: Path) -> Iterator[Record]:
-    """Yield the records of the file, skipping lines that are incomplete or damaged."""
+    """Yield the records of the file, skipping lines that are incomplete, damaged or edited."""
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and {"kind", "step", "time"} <= record.keys():
+            record = parse_record(line)
+            if record is not None:
                 yield record
 
 
@@ -226,10 +214,6 @@ def _identity(record: Record) -> tuple[Any, ...]:
 
 def _logarithms(points: list[Point]) -> list[Point]:
     return [(step, math.log(value)) for step, value in points]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _verbatim(text: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from transduce.config import Recipe
 from transduce.errors import TransduceError
 from transduce.monitoring.hardware import hardware
-from transduce.monitoring.metrics import MetricsFile, Record, TensorBoardSink, new_record
+from transduce.monitoring.metrics import MetricsFile, TensorBoardSink
+from transduce.monitoring.records import Record, new_record
 from transduce.monitoring.report import write_report
 from transduce.monitoring.terminal import Display
 from transduce.recipe import to_toml
@@ -126,6 +127,7 @@ class Progress:
         *,
         loss: float,
         perplexity: float,
+        objective: float,
         learning_rate: float,
         gradient_norm: float,
         target_tokens: int,
@@ -133,10 +135,11 @@ class Progress:
         step_seconds: float,
         data_seconds: float,
     ) -> None:
-        """Report the steps since the last report: means of the first four, sums of the others.
+        """Report the steps since the last report: means of the first five, sums of the others.
 
-        All are over all ranks. `step_seconds` is the time of the steps, and `data_seconds` the
-        part of it spent waiting for data.
+        `loss` is the cross-entropy, as in a validation; `objective` is what training minimizes,
+        with label smoothing or by a custom loss. All are over all ranks. `step_seconds` is the
+        time of the steps, and `data_seconds` the part of it spent waiting for data.
         """
         # Derive speed, shares and the remaining time from the sums.
         steps = step - self._last_step
@@ -149,6 +152,7 @@ class Progress:
             steps=steps,
             loss=loss,
             perplexity=perplexity,
+            objective=objective,
             learning_rate=learning_rate,
             gradient_norm=gradient_norm,
             target_tokens=target_tokens,

@@ -12,7 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from transduce.monitoring.metrics import History, Record, read_metrics
+from transduce.monitoring.metrics import History, read_metrics
+from transduce.monitoring.records import Record
 from transduce.monitoring.svg import chart
 from transduce.monitoring.terminal import clock, compact
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import CheckpointError, InputError
-from transduce.monitoring.metrics import History, Record, read_metrics
+from transduce.monitoring.metrics import History, read_metrics
+from transduce.monitoring.records import Record
 from transduce.storage.lock import is_run_locked
 
 MOST_POINTS = 600  # of a curve; a page is not wider

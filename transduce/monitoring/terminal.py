@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from transduce.monitoring.metrics import ATTEMPTS, Record
+from transduce.monitoring.metrics import ATTEMPTS
+from transduce.monitoring.records import Record
 
 # Plain lines come after 1 % of the time so far, but not closer or further apart than these seconds.
 SHORTEST_PAUSE = 10.0
@@ -147,11 +148,14 @@ class Display:
 def step_figures(record: Record) -> list[str]:
     """Return the figures of a step record as text, the most important first."""
     figures = _scores(record)
-    figures.append(f"learning rate {record['learning_rate']:.2g}")
+    rate = record["learning_rate"]
+    figures.append("learning rate not finite" if rate is None else f"learning rate {rate:.2g}")
     figures.append(f"{compact(record['target_tokens_per_second'])} tokens/s")
     if record["peak_share"] is not None:
         figures.append(f"{record['peak_share']:.0%} of peak")
     figures.append(f"data wait {record['data_share']:.0%}")
+    if record["objective"] is not None:
+        figures.append(f"objective {record['objective']:.3f}")
     return figures
 
 

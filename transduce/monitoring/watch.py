@@ -59,7 +59,7 @@ def frame(run: Path, history: History, console: Console) -> RenderableType:
     parts: list[RenderableType] = [Text(line) for line in _headline(run, history, console.width)]
     parts.append(Text())
     losses = [*history.losses().items()]
-    parts += plot("loss without label smoothing", losses, size, last_step, ascii_only)
+    parts += plot("loss", losses, size, last_step, ascii_only)
 
     parts.append(Text())
     bleu = history.curve("validation", "bleu")

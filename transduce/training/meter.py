@@ -49,17 +49,18 @@ class Meter:
 
         # Average over the steps that were not skipped.
         finite = torch.isfinite(norms)
-        loss = nll = norm = math.nan
+        objective = loss = norm = math.nan
         if finite.any():
             finite_tokens = max(int(tokens[finite].sum()), 1)
-            loss, nll = (sums[finite].sum(0) / finite_tokens).tolist()
+            objective, loss = (sums[finite].sum(0) / finite_tokens).tolist()
             norm = float(norms[finite].mean())
 
         # Report means and sums, then start the next interval.
         self._progress.step(
             step,
             loss=loss,
-            perplexity=math.exp(min(nll, 700)) if math.isfinite(nll) else math.nan,
+            perplexity=math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan,
+            objective=objective,
             learning_rate=self._schedule(step),
             gradient_norm=norm,
             target_tokens=int(tokens.sum()),

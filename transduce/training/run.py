@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from transduce.config import TrainingConfig
-from transduce.monitoring.metrics import History, Record, read_metrics
+from transduce.monitoring.metrics import History, read_metrics
+from transduce.monitoring.records import Record
 from transduce.storage.bundle import find_bundle
 from transduce.translation.translator import Translator
 

@@ -120,8 +120,8 @@ class StepResult:
     gradient_norm: Tensor
 
     @property
-    def loss(self) -> float:
-        """The training loss per target token."""
+    def objective(self) -> float:
+        """What training minimizes, per target token: the loss with label smoothing."""
         return float(self.sums[0]) / self.target_tokens
 
     @property
