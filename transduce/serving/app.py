@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from transduce.errors import TransduceError
-from transduce.serving import page_routes, v1
+from transduce.serving import deepl, libretranslate, page_routes, v1
+from transduce.serving.limits import BodyLimits
+from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
+from transduce.serving.openapi import describe
 from transduce.serving.queue import Busy, Cancelled
-from transduce.serving.service import RequestError, Service
+from transduce.serving.security import RequestError, TooManyRequests
+from transduce.serving.service import Service
 
 
 async def health(request: Request) -> Response:
@@ -31,8 +40,52 @@ async def ready(request: Request) -> Response:
     return JSONResponse({"status": status}, 503 if is_draining else 200)
 
 
-def create_app(service: Service) -> Starlette:
-    """Return the application of a service."""
+async def show_metrics(request: Request) -> Response:
+    """Return the metrics in the text format of Prometheus."""
+    metrics: Metrics = request.app.state.metrics
+    return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
+
+
+async def show_description(request: Request) -> Response:
+    """Return the OpenAPI description."""
+    return JSONResponse(request.app.state.description)
+
+
+class Origins:
+    """Middleware that allows web pages of other origins: all for the public APIs, few for /v1."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        options: dict[str, Any] = {
+            "allow_methods": ["GET", "POST"],
+            "allow_headers": ["Authorization", "Content-Type"],
+        }
+        self.for_all = CORSMiddleware(app, allow_origins=["*"], **options)
+        allowed = service.settings.allowed_origins
+        self.for_some = CORSMiddleware(app, allow_origins=allowed, **options) if allowed else app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application with the rule for this path."""
+        is_own = scope["type"] != "http" or scope["path"].startswith("/v1/")
+        await (self.for_some if is_own else self.for_all)(scope, receive, send)
+
+
+class Slashes:
+    """Middleware that ignores a slash at the end of a path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application with the path that its routes have."""
+        if scope["type"] == "http" and len(scope["path"]) > 1:
+            scope["path"] = scope["path"].removesuffix("/")
+        await self.app(scope, receive, send)
+
+
+def create_app(service: Service, write: Write | None = None) -> Starlette:
+    """Return the application of a service, which writes its access log with `write`."""
+    settings = service.settings
+    metrics = Metrics(service.models)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -43,8 +96,19 @@ def create_app(service: Service) -> Starlette:
         routes=[
             *page_routes.ROUTES,
             *v1.ROUTES,
+            *libretranslate.ROUTES,
+            *deepl.ROUTES,
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready, methods=["GET"]),
+            Route("/metrics", show_metrics, methods=["GET"]),
+            Route("/openapi.json", show_description, methods=["GET"]),
+            Route("/spec", show_description, methods=["GET"]),
+        ],
+        middleware=[
+            Middleware(Observation, metrics=metrics, write=write, log_text=settings.log_text),
+            Middleware(Slashes),
+            Middleware(BodyLimits, service=service),
+            Middleware(Origins, service=service),
         ],
         lifespan=lifespan,
         exception_handlers={
@@ -55,6 +119,8 @@ def create_app(service: Service) -> Starlette:
         },
     )
     app.state.service = service
+    app.state.metrics = metrics
+    app.state.description = describe(service, version("transduce"))
     return app
 
 
@@ -67,7 +133,6 @@ async def _refuse(request: Request, error: Exception) -> Response:
         status = error.status
     elif isinstance(error, Busy):
         status = 503
-        headers["retry-after"] = str(error.retry_after)
     elif isinstance(error, HTTPException):
         status = error.status_code
         message = str(error.detail)
@@ -75,6 +140,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     elif isinstance(error, ClientDisconnect | Cancelled):
         status = 499  # nobody reads it
         message = "the client has gone"
+    if isinstance(error, Busy | TooManyRequests):
+        headers["retry-after"] = str(error.retry_after)
     name = "message" if request.url.path.startswith("/v2/") else "error"
     return JSONResponse({name: message}, status, headers)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
-from transduce.serving.service import RequestError
+from transduce.serving.security import RequestError
 
 # A head: its kind, layer and number, both from 1.
 HEAD = r"^(encoder|decoder|cross)\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"

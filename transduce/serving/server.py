@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
 import socket
+from types import FrameType
 
 import uvicorn
 
 from transduce.errors import ConfigError
 from transduce.serving.app import create_app
 from transduce.serving.models import Say
+from transduce.serving.observation import Write, print_line
+from transduce.serving.protocol import limited_protocol
 from transduce.serving.service import Service
 
 
@@ -34,10 +39,54 @@ def run(service: Service, listener: socket.socket, say: Say = print) -> None:
     shown = f"[{host}]" if ":" in host else host
     names = ", ".join(f"{model.name} ({model.pair})" for model in service.models.served)
     say(f"serving {names} on http://{shown}:{port}")
-    make_server(service).run(sockets=[listener])
+    _allow_many_files(service.settings.max_connections)
+    make_server(service, write=print_line).run(sockets=[listener])
 
 
-def make_server(service: Service) -> uvicorn.Server:
+def make_server(service: Service, write: Write | None = None) -> Server:
     """Return the server of a service, which is not started yet."""
-    config = uvicorn.Config(create_app(service), http="h11", ws="none", log_level="warning")
-    return uvicorn.Server(config)
+    settings = service.settings
+    config = uvicorn.Config(
+        create_app(service, write),
+        http=limited_protocol(settings),
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(settings.stop_seconds),
+    )
+    return Server(config, service)
+
+
+class Server(uvicorn.Server):
+    """A server that stops in order: not ready, no new connections, then the last answers."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let a load balancer notice, then answer everything that was accepted."""
+        self.service.is_draining = True
+        await asyncio.sleep(self.service.settings.drain_seconds)
+        # Connections that the system has accepted for us are taken over before the socket closes.
+        await asyncio.sleep(0.05)
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop on a signal. A second Ctrl-C does not wait for the last answers."""
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # a stop that was asked for is a success
+
+
+def _allow_many_files(connections: int) -> None:
+    """Raise the limit on open files, of which every connection is one."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

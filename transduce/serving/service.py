@@ -16,18 +16,11 @@ from starlette.requests import ClientDisconnect, Request
 from transduce.errors import TransduceError
 from transduce.serving.models import Models
 from transduce.serving.queue import Busy, Caller, calling
+from transduce.serving.security import Gate, RequestError
 from transduce.serving.settings import ServerSettings
 
 Result = TypeVar("Result")
 Emit = Callable[[str, Any], None]  # sends an event with its name and data
-
-
-class RequestError(TransduceError):
-    """A request that is refused, with the status of the answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Service:
@@ -36,21 +29,24 @@ class Service:
     def __init__(self, models: Models, settings: ServerSettings) -> None:
         self.models = models
         self.settings = settings
+        self.gate = Gate(settings.api_keys, settings.requests_per_minute)
         self.is_draining = False
+        self.characters = 0  # received since the start
         self._places = threading.BoundedSemaphore(settings.max_requests)
         self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="request")
 
-    def check_texts(self, texts: list[str]) -> None:
-        """Refuse texts that are too many, too long, or no text at all."""
+    def check_texts(self, request: Request, texts: list[str], *, too_much: int = 413) -> None:
+        """Refuse texts that are too many, too long, or no text at all; note them for the log."""
         settings = self.settings
         if len(texts) > settings.max_texts:
             raise RequestError(
-                413, f"the request has {len(texts)} texts; at most {settings.max_texts} are allowed"
+                too_much,
+                f"the request has {len(texts)} texts; at most {settings.max_texts} are allowed",
             )
         characters = sum(map(len, texts))
         if characters > settings.max_characters:
             raise RequestError(
-                413,
+                too_much,
                 f"Invalid request: request ({characters}) exceeds text limit "
                 f"({settings.max_characters})",
             )
@@ -59,6 +55,8 @@ class Service:
                 raise RequestError(
                     400, "a text contains half of a surrogate pair; expected valid Unicode"
                 )
+        request.scope["texts"] = texts
+        self.characters += characters
 
     async def run(self, request: Request, function: Callable[[], Result]) -> Result:
         """Run a function in a thread; give up at the deadline, or when the client has gone."""

@@ -12,7 +12,8 @@ from transduce.errors import InputError
 from transduce.monitoring import run_summary
 from transduce.serving.models import ServedModel
 from transduce.serving.schema import TranslateRequest, read_body
-from transduce.serving.service import Emit, RequestError, Service
+from transduce.serving.security import RequestError
+from transduce.serving.service import Emit, Service
 from transduce.translation.result import Sentence, Translation
 
 EVENT_STREAM = "text/event-stream"
@@ -26,11 +27,12 @@ async def list_models(request: Request) -> Response:
 
 async def translate(request: Request) -> Response:
     """Translate texts, and return the answer at once or as a stream of sentences."""
-    body = await read_body(request, TranslateRequest)
     service = _service(request)
+    service.gate.admit(request)
+    body = await read_body(request, TranslateRequest)
     model = find_model(service, body.model)
     texts = [body.text] if isinstance(body.text, str) else body.text
-    service.check_texts(texts)
+    service.check_texts(request, texts)
 
     def work(emit: Emit | None = None) -> dict[str, Any]:
         def on_sentence(number: int, place: int, count: int, sentence: Sentence) -> None:
@@ -57,6 +59,7 @@ async def translate(request: Request) -> Response:
 async def list_runs(request: Request) -> Response:
     """Return the state of every training run."""
     service = _service(request)
+    service.gate.admit(request)
     runs = await service.run(request, lambda: run_summary.summaries(service.settings.runs))
     return JSONResponse({"runs": runs})
 
@@ -64,6 +67,7 @@ async def list_runs(request: Request) -> Response:
 async def show_run(request: Request) -> Response:
     """Return the curves and samples of one training run."""
     service = _service(request)
+    service.gate.admit(request)
     folder = service.settings.runs
 
     def work() -> dict[str, Any]:

@@ -53,6 +53,12 @@ def is_alike(found: str, language: str) -> bool:
     return found in next((group for group in _ALIKE if expected in group), {expected})
 
 
+def rank(text: str) -> list[tuple[str, float]]:
+    """Return the codes of all languages with their probabilities, the most likely first."""
+    ranking: list[tuple[str, float]] = _identifier().rank(text)
+    return [(language, float(probability)) for language, probability in ranking]
+
+
 def is_wrong(side: Side, language: str) -> bool:
     """Return whether a side is almost certainly in another language than expected."""
     if len(side.key) < _LEAST_BYTES:

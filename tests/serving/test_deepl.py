@@ -1,0 +1,51 @@
+"""The API of DeepL, with its own client and on the wire."""
+
+import json
+
+import deepl
+import pytest
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture
+def client(server):
+    client = deepl.DeepLClient("any-key", server_url=server.url)
+    yield client
+    client.close()
+
+
+def test_the_client_of_deepl_works_unchanged(client, translator):
+    texts = ["42 hours", "12 kilometers"]
+    found = client.translate_text(texts, source_lang="EN", target_lang="DE")
+    assert [item.text for item in found] == [t.text for t in translator.translate(texts)]
+    assert [item.billed_characters for item in found] == [8, 13]
+    assert {item.detected_source_lang for item in found} == {"EN"}
+    assert [language.code for language in client.get_target_languages()] == ["DE"]
+    assert [language.code for language in client.get_source_languages()] == ["EN"]
+    usage = client.get_usage()
+    assert usage.character.count >= 21
+    assert not usage.any_limit_reached
+
+
+def test_the_source_is_detected_and_regions_are_ignored(client):
+    found = client.translate_text("This is a beautiful country.", target_lang="EN-US")
+    assert (found.text, found.detected_source_lang) == ("This is a beautiful country.", "EN")
+
+
+def test_a_form_with_repeated_texts_is_understood(server):
+    body = "text=42+hours&text=12+kilometers&target_lang=de&source_lang=en"
+    status, _, content = server.request("POST", "/v2/translate", body, FORM)
+    assert status == 200
+    assert len(json.loads(content)["translations"]) == 2
+
+
+def test_mistakes_are_answered_with_a_message(server, client):
+    assert server.post("/v2/translate", {"target_lang": "DE"})[0] == 400
+    assert server.post("/v2/translate", {"text": ["a"]})[0] == 400
+    status, answer = server.post("/v2/translate", {"text": ["a"], "target_lang": "XX"})
+    assert (status, answer) == (400, {"message": "Value for 'target_lang' not supported."})
+    assert server.post("/v2/translate", {"text": [5], "target_lang": "DE"})[0] == 400
+    assert server.post("/v2/translate", {"text": ["a" * 100_001], "target_lang": "DE"})[0] == 413
+    with pytest.raises(deepl.DeepLException, match="not supported"):
+        client.translate_text("a", source_lang="DE", target_lang="EN-GB")

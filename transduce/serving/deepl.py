@@ -1,0 +1,117 @@
+"""The API of DeepL, version 2, so that its clients work with our address."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from transduce.serving import text_work
+from transduce.serving.languages import name_of, targets
+from transduce.serving.models import base
+from transduce.serving.parameters import Parameters, read_parameters
+from transduce.serving.security import RequestError
+from transduce.serving.service import Service
+from transduce.translation.result import Translation
+
+NO_LIMIT = 1_000_000_000_000  # characters; clients expect a limit
+
+
+async def translate(request: Request) -> Response:
+    """Translate a list of texts."""
+    service: Service = request.app.state.service
+    parameters = await read_parameters(request)
+    service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    texts = parameters.all("text")
+    if not texts:
+        raise RequestError(400, "Parameter 'text' not specified.")
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestError(400, "Value for 'text' not supported: expected strings.")
+    source, target = _languages(service, parameters)
+    service.check_texts(request, texts)
+
+    def work() -> tuple[list[text_work.Work], list[Translation]]:
+        planned = text_work.plan(service.models, texts, source, target)
+        return planned, text_work.carry_out(planned)
+
+    planned, translations = await service.run(request, work)
+    return JSONResponse(
+        {
+            "translations": [
+                {
+                    "detected_source_language": item.detection.language.upper(),
+                    "text": translation.text,
+                    "billed_characters": len(item.text),
+                }
+                for item, translation in zip(planned, translations, strict=True)
+            ]
+        }
+    )
+
+
+async def list_languages(request: Request) -> Response:
+    """Return the languages to translate from, or to translate to."""
+    service: Service = request.app.state.service
+    parameters = await read_parameters(request)
+    service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    kind = parameters.get("type") or "source"
+    if kind not in ("source", "target"):
+        raise RequestError(400, "Value for 'type' not supported: expected source or target.")
+    known = targets(service.models)
+    found: set[str] = set()
+    for source, reached in known.items():
+        others = {*reached} - {source}
+        found |= others if kind == "target" else ({source} if others else set())
+    answer: list[dict[str, Any]] = []
+    for language in sorted(found):
+        entry: dict[str, Any] = {"language": language.upper(), "name": name_of(language)}
+        if kind == "target":
+            entry["supports_formality"] = False
+        answer.append(entry)
+    return JSONResponse(answer)
+
+
+async def show_usage(request: Request) -> Response:
+    """Return how many characters were translated since the start of the server."""
+    service: Service = request.app.state.service
+    parameters = await read_parameters(request)
+    service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    return JSONResponse({"character_count": service.characters, "character_limit": NO_LIMIT})
+
+
+def _optional(parameters: Parameters, name: str) -> str | None:
+    value = parameters.get(name)
+    if value is not None and not isinstance(value, str):
+        raise RequestError(400, f"Value for '{name}' not supported: expected a string.")
+    return value or None
+
+
+def _languages(service: Service, parameters: Parameters) -> tuple[str | None, str]:
+    """Return the source language, if it is given, and the target language, without regions."""
+    known = targets(service.models)
+    source = _optional(parameters, "source_lang")
+    target = _optional(parameters, "target_lang")
+    if target is None:
+        raise RequestError(400, "Parameter 'target_lang' not specified.")
+    target = base(target)
+    if target not in {*itertools.chain.from_iterable(known.values())}:
+        raise RequestError(400, "Value for 'target_lang' not supported.")
+    if source is not None:
+        source = base(source)
+        if source not in known:
+            raise RequestError(400, "Value for 'source_lang' not supported.")
+        if target not in known[source]:
+            raise RequestError(
+                400, f"Value for 'target_lang' not supported: no model from {source} to {target}."
+            )
+    return source, target
+
+
+ROUTES = [
+    Route("/v2/translate", translate, methods=["POST"]),
+    Route("/v2/languages", list_languages, methods=["GET", "POST"]),
+    Route("/v2/usage", show_usage, methods=["GET", "POST"]),
+]

@@ -1,0 +1,76 @@
+"""Languages: their names, and which one a text is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from transduce.data.cleaning.langid import code, rank
+from transduce.serving.models import Models, base
+
+MOST_CHARACTERS = 2_000  # of a text that are examined
+LEAST_CONFIDENCE = 1.0  # percent; less likely languages are not listed
+NAMES = {
+    "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian",
+    "bn": "Bengali", "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh",
+    "da": "Danish", "de": "German", "el": "Greek", "en": "English", "eo": "Esperanto",
+    "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish",
+    "fr": "French", "ga": "Irish", "gl": "Galician", "gu": "Gujarati", "he": "Hebrew",
+    "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "hy": "Armenian", "id": "Indonesian",
+    "is": "Icelandic", "it": "Italian", "ja": "Japanese", "ka": "Georgian", "kk": "Kazakh",
+    "km": "Khmer", "kn": "Kannada", "ko": "Korean", "lb": "Luxembourgish", "lt": "Lithuanian",
+    "lv": "Latvian", "mk": "Macedonian", "ml": "Malayalam", "mn": "Mongolian", "mr": "Marathi",
+    "ms": "Malay", "mt": "Maltese", "nb": "Norwegian", "ne": "Nepali", "nl": "Dutch",
+    "no": "Norwegian", "pa": "Punjabi", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian",
+    "ru": "Russian", "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian",
+    "sv": "Swedish", "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "th": "Thai",
+    "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek",
+    "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
+
+
+class Detection(NamedTuple):
+    """A language that a text may be in."""
+
+    language: str
+    confidence: float  # percent
+
+
+def name_of(language: str) -> str:
+    """Return the English name of a language, or its code if the name is not known here."""
+    return NAMES.get(base(language), language)
+
+
+def targets(models: Models) -> dict[str, list[str]]:
+    """Return, for each language that is served, those it can be translated to, with itself."""
+    found: dict[str, list[str]] = {}
+    for model in models.served:
+        if model.source_language is None or model.target_language is None:
+            continue
+        source = base(model.source_language)
+        target = base(model.target_language)
+        for language in (source, target):
+            found.setdefault(language, [language])
+        if target not in found[source]:
+            found[source].append(target)
+    return found
+
+
+def detect(text: str, languages: Collection[str]) -> list[Detection]:
+    """Return the likely languages of a text among these, the likeliest first.
+
+    A text without letters has none. Probabilities are among the given languages only.
+    """
+    if not any(map(str.isalpha, text)):
+        return []
+    by_code = {code(language): language for language in languages}
+    ranking = [
+        (by_code[label], chance)
+        for label, chance in rank(text[:MOST_CHARACTERS])
+        if label in by_code
+    ]
+    total = sum(chance for _, chance in ranking)
+    if total <= 0:
+        return []
+    shares = [Detection(name, round(100 * chance / total, 1)) for name, chance in ranking]
+    return [share for share in shares if share.confidence >= LEAST_CONFIDENCE]

@@ -1,0 +1,206 @@
+"""The API of LibreTranslate, so that its clients work unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from transduce.serving import text_work
+from transduce.serving.languages import Detection, detect, name_of, targets
+from transduce.serving.models import base
+from transduce.serving.parameters import Parameters, read_parameters
+from transduce.serving.security import RequestError
+from transduce.serving.service import Service
+from transduce.translation.result import Translation
+
+AUTO = "auto"
+MOST_ALTERNATIVES = 15
+FORMATS = ("text", "html")
+
+
+async def translate(request: Request) -> Response:
+    """Translate a text or a list of them."""
+    service: Service = request.app.state.service
+    parameters = await read_parameters(request)
+    _admit(request, parameters)
+    q = _required(parameters, "q")
+    texts = _texts(q)
+    source = _language(service, parameters, "source")
+    target = _language(service, parameters, "target")
+    if target == AUTO:
+        raise RequestError(400, "auto is not supported as a target")
+    _check_format(parameters)
+    alternatives = _alternatives(parameters)
+    service.check_texts(request, texts, too_much=400)
+    _check_pair(service, source, target)
+
+    def work() -> tuple[list[text_work.Work], list[Translation]]:
+        known_source = None if source == AUTO else source
+        planned = text_work.plan(service.models, texts, known_source, target)
+        return planned, text_work.carry_out(planned, alternatives + 1)
+
+    planned, translations = await service.run(request, work)
+    answer: dict[str, list[Any]] = {"translatedText": [t.text for t in translations]}
+    if source == AUTO:
+        answer["detectedLanguage"] = [_detected(item.detection) for item in planned]
+    if alternatives:
+        answer["alternatives"] = [_others(translation) for translation in translations]
+    if isinstance(q, list):
+        return JSONResponse(answer)
+    return JSONResponse({name: values[0] for name, values in answer.items()})
+
+
+async def detect_language(request: Request) -> Response:
+    """Return the likely languages of a text."""
+    service: Service = request.app.state.service
+    parameters = await read_parameters(request)
+    _admit(request, parameters)
+    texts = _texts(_required(parameters, "q"))
+    service.check_texts(request, texts, too_much=400)
+    text = "\n".join(texts)
+    found = await service.run(request, lambda: detect(text, [*targets(service.models)]))
+    return JSONResponse([_detected(item) for item in found or [Detection("en", 0.0)]])
+
+
+async def list_languages(request: Request) -> Response:
+    """Return all languages, each with those it can be translated to."""
+    service: Service = request.app.state.service
+    known = targets(service.models)
+    return JSONResponse(
+        [
+            {"code": language, "name": name_of(language), "targets": found}
+            for language, found in known.items()
+        ]
+    )
+
+
+async def show_settings(request: Request) -> Response:
+    """Return what the page of LibreTranslate needs to know."""
+    service: Service = request.app.state.service
+    default = service.models.default
+    source = default.source_language or "en"
+    target = default.target_language or "en"
+    return JSONResponse(
+        {
+            "charLimit": service.settings.max_characters,
+            "frontendTimeout": 500,
+            "apiKeys": service.gate.needs_key,
+            "keyRequired": service.gate.needs_key,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {
+                "source": {"code": source, "name": name_of(source)},
+                "target": {"code": target, "name": name_of(target)},
+            },
+        }
+    )
+
+
+async def refuse_suggestion(request: Request) -> Response:
+    """Answer as a server of LibreTranslate without suggestions."""
+    raise RequestError(403, "Suggestions are disabled on this server.")
+
+
+async def refuse_file(request: Request) -> Response:
+    """Answer as a server of LibreTranslate without files."""
+    raise RequestError(403, "Files translation are disabled on this server.")
+
+
+async def download_file(request: Request) -> Response:
+    """Answer that there is no such file."""
+    raise RequestError(404, "there is no such file")
+
+
+def _admit(request: Request, parameters: Parameters) -> None:
+    """Check the key, which clients send under two names, or as null."""
+    service: Service = request.app.state.service
+    key = parameters.get("api_key", "apiKey")
+    if key is not None and not isinstance(key, str):
+        raise RequestError(400, "Invalid request: api_key must be a string")
+    service.gate.admit(request, key or None, missing=400)
+
+
+def _required(parameters: Parameters, name: str) -> Any:
+    value = parameters.get(name)
+    if value is None or value == "" or value == []:
+        raise RequestError(400, f"Invalid request: missing {name} parameter")
+    return value
+
+
+def _texts(q: Any) -> list[str]:
+    texts = q if isinstance(q, list) else [q]
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestError(400, "Invalid request: q must be a string or a list of strings")
+    return texts
+
+
+def _language(service: Service, parameters: Parameters, name: str) -> str:
+    value = _required(parameters, name)
+    if not isinstance(value, str):
+        raise RequestError(400, f"Invalid request: {name} must be a language code")
+    language = value.strip().lower()
+    if language != AUTO and base(language) not in targets(service.models):
+        raise RequestError(400, f"{value[:40]} is not supported")
+    return language if language == AUTO else base(language)
+
+
+def _check_pair(service: Service, source: str, target: str) -> None:
+    known = targets(service.models)
+    if source != AUTO and target not in known[source]:
+        raise RequestError(
+            400,
+            f"{name_of(target)} ({target}) is not available as a target language from "
+            f"{name_of(source)} ({source})",
+        )
+
+
+def _check_format(parameters: Parameters) -> None:
+    text_format = parameters.get("format") or "text"
+    if text_format not in FORMATS:
+        raise RequestError(400, f"{str(text_format)[:40]} format is not supported")
+
+
+def _alternatives(parameters: Parameters) -> int:
+    """Return how many translations to add besides the best one."""
+    value = parameters.get("alternatives") if "alternatives" in parameters else 0
+    is_number = isinstance(value, int | str) and not isinstance(value, bool)
+    if not is_number or not re.fullmatch(r"-?[0-9]{1,9}", str(value)):
+        raise RequestError(400, "Invalid request: alternatives parameter is not a number")
+    count = int(value)
+    if not 0 <= count <= MOST_ALTERNATIVES:
+        raise RequestError(
+            400,
+            f"Invalid request: requested alternatives ({count}) exceeds limit "
+            f"({MOST_ALTERNATIVES})",
+        )
+    return count
+
+
+def _detected(detection: Detection) -> dict[str, Any]:
+    return {"confidence": detection.confidence, "language": detection.language}
+
+
+def _others(translation: Translation) -> list[str]:
+    """Return the other translations, without repetitions."""
+    texts = dict.fromkeys(text for text, _ in translation.n_best)
+    texts.pop(translation.text, None)
+    return [*texts]
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+_PATHS: list[tuple[str, Handler, list[str]]] = [
+    ("/translate", translate, ["POST"]),
+    ("/detect", detect_language, ["POST"]),
+    ("/languages", list_languages, ["GET", "POST"]),
+    ("/frontend/settings", show_settings, ["GET"]),
+    ("/suggest", refuse_suggestion, ["POST"]),
+    ("/translate_file", refuse_file, ["POST"]),
+    ("/download_file/{name}", download_file, ["GET"]),
+]
+ROUTES = [Route(path, handler, methods=methods) for path, handler, methods in _PATHS]

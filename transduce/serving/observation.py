@@ -1,0 +1,138 @@
+"""What is known about the requests: metrics for Prometheus, and an access log without texts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from transduce.serving.models import Models
+
+METRICS_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+# Of a path that does not exist: clients must not be able to make up labels.
+_OTHER = "other"
+_METHODS = {"GET", "POST", "HEAD", "OPTIONS"}
+
+Write = Callable[[str], object]
+
+
+class Metrics:
+    """The numbers under /metrics. No label is an address, a key or a text."""
+
+    def __init__(self, models: Models) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "transduce_requests",
+            "Requests that were answered.",
+            ["path", "method", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "transduce_request_seconds",
+            "Seconds until a request was answered.",
+            ["path"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._characters = Counter(
+            "transduce_characters",
+            "Characters of the texts that were received.",
+            registry=self._registry,
+        )
+        self._open = Gauge(
+            "transduce_requests_open", "Requests without an answer yet.", registry=self._registry
+        )
+        waiting = Gauge(
+            "transduce_queue_tokens",
+            "Source tokens that wait for a model.",
+            ["model"],
+            registry=self._registry,
+        )
+        for model in models.served:
+            read = partial(getattr, model.queue, "waiting_tokens")
+            waiting.labels(model.name).set_function(read)
+
+    def begin(self) -> None:
+        """Count a request that has arrived."""
+        self._open.inc()
+
+    def end(self, path: str, method: str, status: int, seconds: float, characters: int) -> None:
+        """Count a request that has been answered."""
+        method = method if method in _METHODS else _OTHER
+        self._open.dec()
+        self._requests.labels(path, method, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+        self._characters.inc(characters)
+
+    def text(self) -> bytes:
+        """Return all numbers in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+class Observation:
+    """Middleware that counts each request and writes a line about it."""
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, write: Write | None, *, log_text: bool = False
+    ) -> None:
+        self.app = app
+        self.metrics = metrics
+        self.write = write
+        self.log_text = log_text
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, and note what it answered."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status = 0
+
+        async def noting_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self.metrics.begin()
+        start = time.perf_counter()
+        try:
+            await self.app(scope, receive, noting_send)
+        finally:
+            seconds = time.perf_counter() - start
+            texts: list[str] = scope.get("texts", [])
+            characters = sum(map(len, texts))
+            path = getattr(scope.get("route"), "path", _OTHER)
+            self.metrics.end(path, scope["method"], status, seconds, characters)
+            if self.write:
+                self.write(self._line(scope, path, status, seconds, texts))
+
+    def _line(self, scope: Scope, path: str, status: int, seconds: float, texts: list[str]) -> str:
+        """Return the line of the log. A query may hold texts and keys, so it is left out."""
+        client = scope.get("client")
+        line: dict[str, Any] = {
+            "time": round(time.time(), 3),
+            "client": client[0] if client else None,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "seconds": round(seconds, 4),
+            "texts": len(texts),
+            "characters": sum(map(len, texts)),
+        }
+        if self.log_text:
+            line["text"] = texts
+        return json.dumps(line)
+
+
+def print_line(line: str) -> None:
+    """Write a line of the access log to standard output."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

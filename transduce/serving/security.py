@@ -1,0 +1,109 @@
+"""API keys and rate limits: who may call, and how often."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import time
+from collections import OrderedDict
+from pathlib import Path
+
+from starlette.requests import Request
+
+from transduce.errors import ConfigError, InputError, TransduceError
+
+MOST_CALLERS = 10_000  # whose rates are remembered
+# How clients of DeepL and of other APIs name the key.
+SCHEMES = ("bearer", "deepl-auth-key")
+
+
+class RequestError(TransduceError):
+    """A request that is refused, with the status of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TooManyRequests(RequestError):
+    """A caller that is faster than its rate allows."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(429, message)
+        self.retry_after = retry_after  # seconds
+
+
+def read_keys(file: Path) -> frozenset[str]:
+    """Return the keys of a file, one on each line; a line that starts with # is a comment."""
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the keys in {file} cannot be read ({error})") from None
+    keys = frozenset(line.strip() for line in lines if line.strip() and line.strip()[0] != "#")
+    if not keys:
+        raise ConfigError(f"{file} contains no key; expected one on each line")
+    return keys
+
+
+class Gate:
+    """Lets a request in if its key is known and its caller is not too fast."""
+
+    def __init__(self, keys: frozenset[str], requests_per_minute: int) -> None:
+        self._digests = [_digest(key) for key in keys]
+        self._rate = requests_per_minute / 60  # requests per second
+        self._most = max(1, requests_per_minute)  # requests at once
+        # By caller: how many requests it may send, and when that was.
+        self._allowances: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self._digests)
+
+    def admit(self, request: Request, key: str | None = None, *, missing: int = 401) -> None:
+        """Refuse a request without a valid key, or one too many.
+
+        Args:
+            request: The request, whose headers may have a key.
+            key: A key from the body.
+            missing: The status if there is no key.
+        """
+        key = key_of(request) or key
+        if self.needs_key:
+            if not key:
+                raise RequestError(
+                    missing, "the request has no API key; send it as: Authorization: Bearer KEY"
+                )
+            # All keys are compared, each in constant time, so that time reveals nothing.
+            digest = _digest(key)
+            matches = [hmac.compare_digest(digest, known) for known in self._digests]
+            if not any(matches):
+                raise RequestError(403, "Invalid API key")
+        if self._rate:
+            address = request.client.host if request.client else ""
+            self._take(_digest(key) if self.needs_key and key else address.encode())
+
+    def _take(self, caller: bytes) -> None:
+        """Count one request of a caller (a token bucket)."""
+        now = time.monotonic()
+        allowed, since = self._allowances.pop(caller, (float(self._most), now))
+        allowed = min(self._most, allowed + (now - since) * self._rate)
+        if allowed >= 1:
+            self._allowances[caller] = (allowed - 1, now)
+        else:
+            self._allowances[caller] = (allowed, now)
+            wait = math.ceil((1 - allowed) / self._rate)
+            raise TooManyRequests(f"Slowdown: {self._most} per 1 minute", wait)
+        if len(self._allowances) > MOST_CALLERS:
+            self._allowances.popitem(last=False)
+
+
+def key_of(request: Request) -> str | None:
+    """Return the key in the headers of a request."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() or None if scheme.lower() in SCHEMES else None
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="surrogatepass")).digest()
