@@ -151,3 +151,26 @@ def test_the_page_may_load_nothing_from_elsewhere(server):
     assert server.request("GET", "/static/app.js")[0] == 200
     for name in ("nothing.js", "..%2f__init__.py", "../__init__.py"):
         assert server.request("GET", f"/static/{name}")[0] == 404
+
+
+def test_attention_is_that_of_an_inspection(server, translator):
+    import transduce
+
+    status, answer = server.post("/v1/attention", {"text": "42 hours", "without": ["cross.1.2"]})
+    expected = transduce.inspect(translator, "42 hours", without=["cross.1.2"])
+    assert status == 200
+    assert answer["translation"] == expected.translation
+    assert answer["without"] == ["cross.1.2"]
+    assert answer["attention"]["cross"]["shape"] == list(expected.attention["cross"].shape)
+
+
+def test_what_cannot_be_inspected_is_not_found(server):
+    for body in (
+        {"text": "42 hours", "without": ["cross.9.1"]},
+        {"text": "42 hours", "sentence": 1},
+        {"text": "..."},
+    ):
+        status, answer = server.post("/v1/attention", body)
+        assert (status, answer.keys()) == (404, {"error"})
+    assert server.post("/v1/attention", {"text": "a", "without": ["cross"]})[0] == 400
+    assert server.post("/v1/attention", {"text": "a" * 2_001})[0] == 413

@@ -26,6 +26,7 @@ class ServedModel:
     name: str
     path: Path
     translator: Translator
+    direct: Translator  # without the queue, for inspections
     engine: str
     source_language: str | None
     target_language: str | None
@@ -106,9 +107,9 @@ def load_models(
         try:
             bundle = load_bundle(folder)
             inner = choose_engine([bundle], engine, device, precision)
-            translator = Translator(
-                bundle, engine=BatchingEngine(inner, queue or QueueSettings()), search=search
-            )
+            direct = Translator(bundle, engine=inner, search=search)
+            batching = BatchingEngine(inner, queue or QueueSettings())
+            translator = Translator(bundle, engine=batching, search=search)
         except TransduceError as error:
             if len(folders) == 1:
                 raise
@@ -121,6 +122,7 @@ def load_models(
                 name=name,
                 path=folder,
                 translator=translator,
+                direct=direct,
                 engine=_engine_name(inner),
                 source_language=_known(data.source_language),
                 target_language=_known(data.target_language),

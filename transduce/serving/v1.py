@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -11,12 +12,14 @@ from starlette.routing import Route
 from transduce.errors import InputError
 from transduce.monitoring import run_summary
 from transduce.serving.models import ServedModel
-from transduce.serving.schema import TranslateRequest, read_body
+from transduce.serving.schema import AttentionRequest, TranslateRequest, read_body
 from transduce.serving.security import RequestError
 from transduce.serving.service import Emit, Service
 from transduce.translation.result import Sentence, Translation
 
 EVENT_STREAM = "text/event-stream"
+MOST_INSPECTED = 2_000  # characters
+Result = TypeVar("Result")
 
 
 async def list_models(request: Request) -> Response:
@@ -56,6 +59,23 @@ async def translate(request: Request) -> Response:
     return JSONResponse(await service.run(request, work))
 
 
+async def show_attention(request: Request) -> Response:
+    """Return what the model and the search did for one sentence."""
+    service = _service(request)
+    service.gate.admit(request)
+    body = await read_body(request, AttentionRequest)
+    model = find_model(service, body.model)
+    _check_inspected(request, service, body.text)
+
+    def work() -> dict[str, Any]:
+        from transduce.inspection.inspect import inspect  # needs torch
+
+        options: dict[str, Any] = {"sentence": body.sentence, "without": body.without}
+        return {**inspect(model.direct, body.text, **options).to_dict()}
+
+    return JSONResponse(await service.run(request, _not_found(work)))
+
+
 async def list_runs(request: Request) -> Response:
     """Return the state of every training run."""
     service = _service(request)
@@ -71,12 +91,30 @@ async def show_run(request: Request) -> Response:
     folder = service.settings.runs
 
     def work() -> dict[str, Any]:
+        return run_summary.summary(run_summary.find_run(folder, request.path_params["name"]))
+
+    return JSONResponse(await service.run(request, _not_found(work)))
+
+
+def _check_inspected(request: Request, service: Service, text: str) -> None:
+    """Refuse a text whose inspection would be too large for a browser."""
+    service.check_texts(request, [text])
+    if len(text) > MOST_INSPECTED:
+        raise RequestError(
+            413, f"the text has {len(text)} characters; at most {MOST_INSPECTED} can be inspected"
+        )
+
+
+def _not_found(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Return a function whose mistakes are things that do not exist: a head, a sentence."""
+
+    def run() -> Result:
         try:
-            return run_summary.summary(run_summary.find_run(folder, request.path_params["name"]))
+            return work()
         except InputError as error:
             raise RequestError(404, str(error)) from None
 
-    return JSONResponse(await service.run(request, work))
+    return run
 
 
 def find_model(service: Service, name: str | None) -> ServedModel:
@@ -141,6 +179,7 @@ def _choices(n_best: tuple[tuple[str, float], ...]) -> list[dict[str, Any]]:
 ROUTES = [
     Route("/v1/models", list_models, methods=["GET"]),
     Route("/v1/translate", translate, methods=["POST"]),
+    Route("/v1/attention", show_attention, methods=["POST"]),
     Route("/v1/runs", list_runs, methods=["GET"]),
     Route("/v1/runs/{name}", show_run, methods=["GET"]),
 ]
