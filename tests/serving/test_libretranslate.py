@@ -23,9 +23,7 @@ def test_libretranslatepy_works_unchanged(server, translator):
 
 def test_deep_translator_works_unchanged(server, translator):
     """It puts everything into the query string of a POST without a body."""
-    client = deep_translator.LibreTranslator(
-        source="en", target="de", base_url=f"{server.url}/", api_key="unused"
-    )
+    client = deep_translator.LibreTranslator("en", "de", "unused", custom_url=f"{server.url}/")
     assert client.translate("42 hours") == translator.translate("42 hours").text
 
 

@@ -135,29 +135,23 @@ def _libretranslate_paths(service: Service) -> Json:
 
 def _deepl_paths(service: Service) -> Json:
     known = targets(service.models)
-    every_target = sorted({target.upper() for reached in known.values() for target in reached})
-    pairs = [(source, reached) for source, reached in known.items()]
+    every_target: set[str] = set()
+    choices: list[Json] = [{"not": {"required": ["source_lang"]}}]
+    for source, reached in known.items():
+        codes = [target.upper() for target in reached]
+        every_target.update(codes)
+        languages = {"source_lang": {"enum": [source.upper()]}, "target_lang": {"enum": codes}}
+        choices.append({"properties": languages})
     body: Json = {
         "type": "object",
         "required": ["text", "target_lang"],
         "properties": {
             "text": {"type": "array", "items": _STRING, "minItems": 1},
-            "target_lang": {"enum": every_target},
+            "target_lang": {"enum": sorted(every_target)},
             "source_lang": _STRING,
             "auth_key": {"type": ["string", "null"]},
         },
-        "anyOf": [
-            {"not": {"required": ["source_lang"]}},
-            *(
-                {
-                    "properties": {
-                        "source_lang": {"enum": [source.upper()]},
-                        "target_lang": {"enum": [target.upper() for target in reached]},
-                    }
-                }
-                for source, reached in pairs
-            ),
-        ],
+        "anyOf": choices,
     }
     entry = {"type": "object", "required": ["language", "name"]}
     translation = _object(
@@ -171,11 +165,11 @@ def _deepl_paths(service: Service) -> Json:
     kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"]}}
     usage = _object({"character_count": {"type": "integer"}, "character_limit": {}})
     options: Json = {"error": "DeepLError"}
-    languages = _operation("List the languages.", _list(entry), parameters=[kind], **options)
+    listed = _operation("List the languages.", _list(entry), parameters=[kind], **options)
     counted = _operation("Count the characters.", usage, **options)
     return {
         "/v2/translate": {"post": _operation("Translate (DeepL).", answer, body=body, **options)},
-        "/v2/languages": {"get": languages, "post": languages},
+        "/v2/languages": {"get": listed, "post": listed},
         "/v2/usage": {"get": counted, "post": counted},
     }
 
