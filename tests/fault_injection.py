@@ -8,8 +8,7 @@ import signal
 import sys
 import traceback
 
-from transduce.storage import sealed_folder
-from transduce.storage.sealed_folder import MANIFEST
+from transduce.storage.sealed_folder import MANIFEST, sealed
 
 
 def listing(parent):
@@ -20,9 +19,7 @@ def rewrite_manifest(path, **changes):
     """A manifest with other entries and the right checksum of its own."""
     manifest = json.loads((path / MANIFEST).read_text()) | changes
     manifest.pop("sha256")
-    (path / MANIFEST).write_text(
-        json.dumps({**manifest, "sha256": sealed_folder._checksum(manifest)})
-    )
+    (path / MANIFEST).write_text(json.dumps(sealed(manifest)))
 
 
 class FillingDisk:

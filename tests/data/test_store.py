@@ -13,6 +13,7 @@ from tests.data.conftest import like_sentences
 from transduce.data.store import MANIFEST, OFFSETS, Ragged, Store, token_type
 from transduce.data.writer import RaggedWriter
 from transduce.errors import DataError
+from transduce.storage.sealed_folder import sealed
 
 
 @given(
@@ -90,7 +91,8 @@ def test_a_folder_without_manifest_or_of_another_format_is_no_store(make_store, 
         Store(tmp_path)
     path = make_store(like_sentences(5)).path
     manifest = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps({**manifest, "format": 999}))
+    del manifest["sha256"]
+    (path / MANIFEST).write_text(json.dumps(sealed({**manifest, "format": 999})))
     with pytest.raises(DataError, match="a token store of format 999, but"):
         Store(path)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
+from transduce.storage.sealed_folder import file_sha256
 
 LOCK = "transduce-data.lock"
 
@@ -49,8 +49,7 @@ class Lock:
 
         `save` writes the entries.
         """
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = file_sha256(path)
         found = {"address": address, "bytes": path.stat().st_size, "sha256": sha256}
         locked = self.files.get(name, found)
         unchanged = locked["bytes"] == found["bytes"] and locked["sha256"] == found["sha256"]

@@ -18,9 +18,10 @@ from typing import Any
 
 from transduce.config import CorpusConfig, DataConfig
 from transduce.data.readers.corpus import corpus_files
-from transduce.data.store import FORMAT, SECTIONS, sha256
+from transduce.data.store import FORMAT, SECTIONS
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ConfigError, DataError
+from transduce.storage.sealed_folder import file_sha256
 
 # Settings that do not change a store: the files are hashed, and training decides on the mixture.
 _NOT_STORED = ("corpora", "validation", "test", "temperature")
@@ -134,7 +135,7 @@ def _describe_file(
             "path": name,
             "bytes": status.st_size,
             "modified": status.st_mtime_ns,
-            "sha256": sha256(path),
+            "sha256": file_sha256(path),
         }
     except FileNotFoundError:
         if old and Path(old["path"]).name == path.name:

@@ -8,8 +8,6 @@ time for any store; `Store.verify` compares the contents.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import DataError
+from transduce.storage.sealed_folder import file_sha256, unsealed
 
 FORMAT = 1  # increased whenever the same inputs would give another store
 MANIFEST = "manifest.json"
@@ -113,7 +112,7 @@ class Store:
     def verify(self) -> None:
         """Read every file and compare its checksum with the manifest."""
         for name, entry in self.manifest["files"].items():
-            if sha256(self.path / name) != entry["sha256"]:
+            if file_sha256(self.path / name) != entry["sha256"]:
                 raise DataError(
                     _damaged(self.path, f"the content of {name} differs from the manifest")
                 )
@@ -205,34 +204,19 @@ def token_type(vocab_size: int) -> str:
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of a store, without its own checksum, once that is verified."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        content = {key: value for key, value in manifest.items() if key != "sha256"}
-        intact = manifest.get("sha256") == digest(content)
+        content = unsealed((path / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise DataError(
             f"{path} is not a token store: it has no {MANIFEST}; make one with transduce prepare"
         ) from None
-    except (ValueError, AttributeError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise DataError(_damaged(path, f"{MANIFEST} cannot be read ({error})")) from None
     if content.get("format") != FORMAT:
         raise DataError(
             f"{path} is a token store of format {content.get('format')}, but this version of "
             f"transduce reads format {FORMAT}; run transduce prepare again"
         )
-    if not intact:
-        raise DataError(_damaged(path, f"{MANIFEST} does not match its own checksum"))
     return content
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest's content."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from transduce.config import DataConfig
 from transduce.data.encode import SIDES
 from transduce.data.inputs import Inputs
-from transduce.data.store import FORMAT, MANIFEST, OFFSETS, digest, token_type
+from transduce.data.store import FORMAT, MANIFEST, OFFSETS, token_type
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import DataError
 from transduce.storage.disk import sync, sync_folder, whole_file
+from transduce.storage.sealed_folder import sealed
 
 
 def assemble(
@@ -147,9 +148,8 @@ class _HashedFile:
 
 def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
     """Write the last file of a store, which makes it complete."""
-    manifest = {**content, "sha256": digest(content)}
     with (folder / MANIFEST).open("wb") as file:
-        file.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+        file.write(json.dumps(sealed(content), indent=1, ensure_ascii=False).encode())
         sync(file)
     sync_folder(folder)
 

@@ -5,7 +5,6 @@ The page shows curves, cost, samples, events, hardware and the recipe.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
@@ -16,6 +15,7 @@ from transduce.monitoring.metrics import History, read_metrics
 from transduce.monitoring.records import Record
 from transduce.monitoring.svg import chart
 from transduce.monitoring.terminal import clock, compact
+from transduce.storage.disk import whole_file
 
 FILE_NAME = "report.html"
 # Table 2: BLEU on newstest2014 English-German, and training cost in FLOPs.
@@ -33,10 +33,9 @@ def write_report(run: Path) -> Path:
     page = _page(run.resolve().name, history)
     path = run / FILE_NAME
 
-    # Replace the old report at once, so that no reader sees half a page.
-    unfinished = path.with_suffix(".html.partial")
-    unfinished.write_text(page, encoding="utf-8", errors="replace")
-    os.replace(unfinished, path)
+    # No reader sees half a page.
+    with whole_file(path) as file:
+        file.write(page.encode("utf-8", errors="replace"))
     return path
 
 

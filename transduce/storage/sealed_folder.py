@@ -86,9 +86,7 @@ def seal_folder(path: Path, kind: Kind) -> None:
     """Write the manifest of a folder whose files another library has written."""
     entries = {}
     for file in sorted(path.iterdir()):
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        entries[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
+        entries[file.name] = {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
     _write(path / MANIFEST, _manifest(kind, entries))
 
 
@@ -209,37 +207,59 @@ def _explain(path: Path, needed: int, error: OSError) -> str:
 
 
 def _manifest(kind: Kind, files: dict[str, Any]) -> bytes:
-    body = {"kind": kind.name, "format": kind.version, "files": files}
-    return json.dumps({**body, "sha256": _checksum(body)}, indent=1).encode()
+    content = {"kind": kind.name, "format": kind.version, "files": files}
+    return json.dumps(sealed(content), indent=1).encode()
 
 
-def _checksum(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a manifest together with its own checksum."""
+    return {**content, "sha256": _checksum(content)}
 
 
-def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
-    """Read the manifest and check it against its own checksum.
+def unsealed(manifest: bytes) -> dict[str, Any]:
+    """Return the content of a manifest that matches its own checksum, or raise a ValueError.
 
     Without the checksum, a flipped bit could look like a newer format.
     """
+    try:
+        content: dict[str, Any] = json.loads(manifest)
+        if content.pop("sha256") == _checksum(content):
+            return content
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        pass  # not JSON, or not a manifest
+    raise ValueError("it does not match its own checksum")
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
+    """Read the manifest and check it against its own checksum."""
     if not path.exists():
         raise kind.error(f"{path} does not exist; expected a {kind.name}")
     if not (path / MANIFEST).is_file():
         raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
     try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
-        matches = manifest.pop("sha256") == _checksum(manifest)
-        if matches and type(manifest["format"]) is int and manifest["format"] > 0:
-            return manifest
+        manifest = unsealed((path / MANIFEST).read_bytes())
     except OSError as error:
         raise kind.error(
             f"{path / MANIFEST} cannot be read ({error.strerror}); {kind.remedy}"
         ) from None
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        pass  # not JSON, or not a manifest
-    raise kind.error(
-        f"{path / MANIFEST} is damaged: it does not match its own checksum; {kind.remedy}"
-    )
+    except ValueError:
+        manifest = {}
+    version = manifest.get("format")
+    if type(version) is not int or version < 1:
+        raise kind.error(
+            f"{path / MANIFEST} is damaged: it does not match its own checksum; {kind.remedy}"
+        )
+    return manifest
 
 
 def _are_entries(files: Any) -> TypeGuard[dict[str, dict[str, Any]]]:
@@ -260,9 +280,7 @@ def _verify_file(file: Path, expected: dict[str, Any], kind: Kind) -> None:
         raise kind.error(
             f"{file} has {size:,} bytes; expected {expected['bytes']:,}: {kind.remedy}"
         )
-    with open(file, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if digest != expected["sha256"]:
+    if file_sha256(file) != expected["sha256"]:
         raise kind.error(
             f"{file} is damaged: its SHA-256 is not the one in {MANIFEST}; {kind.remedy}"
         )
