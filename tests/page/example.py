@@ -19,7 +19,7 @@ def sentences_of(text):
 
 
 def words_of(sentence):
-    return re.findall(r"[\w'’-]+|[^\w\s]", sentence)
+    return re.findall(r"[\w'-]+|[^\w\s]", sentence)
 
 
 def german(word):

@@ -278,7 +278,7 @@ def test_decoding_is_replayed(open_page):
     expect(page.locator(".so-far")).to_have_text("Das Tier")
     expect(page.locator(".replay .chosen")).to_contain_text("Tier")
     page.locator("[aria-label='Step of decoding']").press("End")
-    expect(page.locator(".so-far")).to_contain_text("‹end›")
+    expect(page.locator(".so-far")).to_contain_text("\u2039end\u203a")
     page.click("button:text-is('Play')")
     expect(page.locator(".so-far")).to_have_text("Das")
     expect(page.locator(".so-far")).to_have_text("Das Tier")
