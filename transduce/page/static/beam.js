@@ -21,23 +21,27 @@ export function showBeam(root, inspection) {
     place, hypotheses(inspection), asText(beam));
 }
 
-// Lay the nodes out: a column for each step; the best first, then by probability.
+// Lay the nodes out: a column for each step. The best comes first, then what was kept by probability, then
+// what was given up in the order of its parents, so that few lines cross.
 function layOut(beam) {
   const columns = [];
   beam.nodes.forEach((node, index) => {
     columns[node.step] ??= [];
     columns[node.step].push({ ...node, index, label: nodeLabel(node) });
   });
-  const order = (node) => (node.best ? -1e9 : node.state === "pruned" ? 1e9 : 0) - node.log_prob;
+  const places = [];
+  const order = (node) => {
+    if (node.best) return -1e9;
+    return node.state === "pruned" ? 1e6 + places[node.parent].y : -node.log_prob;
+  };
   let x = 8;
   for (const column of columns) {
     column.sort((first, second) => order(first) - order(second));
-    const width = Math.max(...column.map((node) => textWidth(node.label, 13))) + 18;
-    column.forEach((node, row) => Object.assign(node, { x, y: 20 + row * LINE_HEIGHT, width: textWidth(node.label, 13) + 18 }));
-    x += width + 34;
+    column.forEach((node, row) => {
+      places[node.index] = Object.assign(node, { x, y: 20 + row * LINE_HEIGHT, width: textWidth(node.label, 13) + 18 });
+    });
+    x += Math.max(...column.map((node) => node.width)) + 34;
   }
-  const places = [];
-  for (const node of columns.flat()) places[node.index] = node;
   return { places, width: x - 24, height: 14 + LINE_HEIGHT * Math.max(...columns.map((column) => column.length)) };
 }
 

@@ -23,6 +23,7 @@ const MEASURES = {
   same: ["On the same word", asShare],
   next: ["On the next word", asShare],
   punctuation: ["On punctuation", asShare],
+  end: ["On the end", asShare],
   aligned: ["On the aligned word", asShare],
 };
 const EXPLAINED = {
@@ -205,7 +206,7 @@ function drawResult(view) {
   const isSame = isCompared && inspection.full_translation === inspection.translation;
   view.link.hidden = false;
   fill(view.result,
-    inspection.sentences.length > 1 ? sentenceChoice(view) : null,
+    inspection.sentences.length > 1 && !standaloneData() ? sentenceChoice(view) : null,
     element("div", { class: "bitext" },
       line("Source", inspection.text, from),
       isCompared ? line("All heads", before, to) : null,
