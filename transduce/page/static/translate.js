@@ -20,12 +20,14 @@ const SAMPLES = [
 let showsConfidence = true;
 
 export function showTranslate(root, parameters) {
-  const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null };
+  const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null, frame: 0 };
   build(view);
   fill(root, view.layout);
   resize(view);
   labelLanguages(view);
   const onKey = (event) => shortcut(view, event);
+  const onResize = debounce(() => resize(view), 100);
+  window.addEventListener("resize", onResize);
   document.addEventListener("keydown", onKey);
   document.addEventListener("selectionchange", view.onCaret);
   draw(view);
@@ -34,6 +36,8 @@ export function showTranslate(root, parameters) {
   return () => {
     view.request?.abort();
     view.later.cancel();
+    onResize.cancel();
+    window.removeEventListener("resize", onResize);
     document.removeEventListener("keydown", onKey);
     document.removeEventListener("selectionchange", view.onCaret);
   };
@@ -209,7 +213,11 @@ function takeSentence(view, request, sentence) {
   view.sentences = [...view.sentences.slice(0, sentence.sentence), sentence, ...view.sentences.slice(sentence.sentence + 1)];
   view.sentences.length = Math.min(view.sentences.length, sentence.of);
   view.whole = null;
-  draw(view, sentence.sentence);
+  view.frame ||= requestAnimationFrame(() => {
+    view.frame = 0;
+    draw(view, view.arrived);
+  });
+  view.arrived = sentence.sentence;
 }
 
 function shownText(view) {
@@ -218,7 +226,10 @@ function shownText(view) {
 
 // ---------------------------------------------------------------- drawing
 
+// Draw the sentences; those after the last that arrived are old.
 function draw(view, arrived = Infinity) {
+  cancelAnimationFrame(view.frame);
+  view.frame = 0;
   view.words = [];
   const parts = view.sentences.map((sentence, number) => [
     sentence.before,
