@@ -1,11 +1,13 @@
 // The view Inspect: every head of one translation, step by step, with heads switched off at will.
 
-import { element, fill, segmented, choice, problem, announce, debounce, copyText, hideTip, different } from "./dom.js";
+import { element, fill, choice, problem, announce, debounce, copyText, different } from "./dom.js";
 import { rewriteAddress } from "./address.js";
 import { fetchInspection, standaloneData } from "./api.js";
-import { KINDS, attentionAxes, decodeAttention, drawThumbnail, headTable, heatMap, lineMap, thumbnailColors, weightAt } from "./attention.js";
-import { colorText, saveButtons, weightColor } from "./figure.js";
-import { bar, showReplay } from "./replay.js";
+import { KINDS, attentionAxes, decodeAttention, headTable, weightAt } from "./attention.js";
+import { MEASURES, allHeads } from "./heads.js";
+import { drawGrid } from "./head_grid.js";
+import { drawFigure } from "./one_head.js";
+import { showReplay } from "./replay.js";
 import { showBeam } from "./beam.js";
 
 // The sentences of the paper's Figures 3 to 5 and of the blog post about it: what is "it"?
@@ -14,28 +16,6 @@ const PAPER = {
   wide: "The animal didn't cross the street because it was too wide.",
 };
 const REFERENTS = ["animal", "street"];
-const MOST_OVERLAID = 6;
-const STRONGEST = 6;
-const MEASURES = {
-  distance: ["Distance", (value) => `${value.toFixed(1)} tokens`],
-  entropy: ["Entropy", (value) => `${value.toFixed(2)} nats`],
-  previous: ["On the previous word", asShare],
-  same: ["On the same word", asShare],
-  next: ["On the next word", asShare],
-  punctuation: ["On punctuation", asShare],
-  end: ["On the end", asShare],
-  aligned: ["On the aligned word", asShare],
-};
-const EXPLAINED = {
-  encoder: ["word", "attends to", "Self-attention of the encoder: how each source word gathers its context."],
-  decoder: ["next word", "attends to", "Masked self-attention of the decoder: how the translation looks back at itself. A row is the word that is about to be written."],
-  cross: ["next word", "attends to", "Encoder-decoder attention: where in the source the decoder looks as it writes each word."],
-};
-
-function asShare(value) {
-  return `${Math.round(value * 100)} %`;
-}
-
 export function showInspect(root, parameters) {
   const names = (key) => (parameters.get(key) ?? "").split(",").filter(Boolean);
   const number = (key, fallback) => (parameters.has(key) ? Number(parameters.get(key)) || 0 : fallback);
@@ -46,6 +26,13 @@ export function showInspect(root, parameters) {
     figure: parameters.get("figure") === "heat" ? "heat" : "lines", level: parameters.get("level") === "token" ? "token" : "word",
     word: number("word", null), sort: parameters.get("sort") in MEASURES ? parameters.get("sort") : "",
     step: number("step", 0), click: "show", request: null, inspection: null, replay: null, findsReferent: false,
+  };
+  view.remember = () => remember(view);
+  view.toggleHead = (name) => toggleHead(view, name);
+  view.drawHeads = () => {
+    drawGrid(view);
+    drawFigure(view);
+    remember(view);
   };
   const data = standaloneData();
   if (data) Object.assign(view, { text: data.inspection.text, without: data.inspection.without });
@@ -229,122 +216,6 @@ function sentenceChoice(view) {
   });
 }
 
-// ---------------------------------------------------------------- all heads at a glance
-
-function allHeads(view) {
-  const { layers, heads } = view.attention[view.kind];
-  return Array.from({ length: layers * heads }, (_, place) => {
-    const layer = Math.floor(place / heads) + 1;
-    const head = (place % heads) + 1;
-    return { layer, head, name: `${view.kind}.${layer}.${head}` };
-  });
-}
-
-function measuresOf(view, name) {
-  return view.inspection.measures.find((measure) => measure.head === name) ?? {};
-}
-
-function drawGrid(view) {
-  const sorts = Object.entries(MEASURES).filter(([name]) => view.kind === "cross" || name !== "aligned")
-    .map(([name, [title]]) => [name, title]);
-  const redraw = (change) => {
-    Object.assign(view, change);
-    view.axes = attentionAxes(view.inspection, view.kind, view.level);
-    const { layers } = view.attention[view.kind];
-    view.layer = Math.min(view.layer, layers);
-    drawGrid(view);
-    drawFigure(view);
-    remember(view);
-  };
-  fill(view.grid,
-    element("div", { class: "toolbar" },
-      element("h2", { id: "heads-title" }, "All heads"),
-      segmented("Kind of attention", Object.entries(KINDS), view.kind, (kind) => redraw({ kind, word: null, overlay: [] }))),
-    element("p", { class: "small muted" }, EXPLAINED[view.kind][2]),
-    element("div", { class: "toolbar" },
-      choice("Sort by", [["", "Layer"], ...sorts], view.sort, (sort) => redraw({ sort })),
-      segmented("Level", [["word", "Words"], ["token", "Tokens"]], view.level, (level) => redraw({ level, word: null }))),
-    view.sort ? sortedHeads(view) : headsByLayer(view),
-    element("div", { class: "toolbar" },
-      element("span", { class: "small muted" }, "A click"),
-      segmented("What a click on a head does", [["show", "shows"], ["overlay", "overlays"], ["off", "switches off"]], view.click, (click) => { view.click = click; }),
-      element("span", { class: "push" }), weightLegend()));
-}
-
-function headsByLayer(view) {
-  const { layers, heads } = view.attention[view.kind];
-  const cells = headCells(view, allHeads(view));
-  const rows = Array.from({ length: layers }, (_, layer) => [
-    element("span", { class: "layer small muted" }, String(layer + 1)),
-    cells.slice(layer * heads, (layer + 1) * heads),
-  ]);
-  const titles = Array.from({ length: heads }, (_, head) => element("span", { class: "small muted head-number" }, String(head + 1)));
-  const grid = element("div", { class: "grid by-layer", role: "group", "aria-label": "Heads by layer; the arrow keys move", onkeydown: (event) => moveInGrid(event, heads) },
-    element("span", { class: "small muted corner" }, "layer"), titles, rows);
-  grid.style.setProperty("--heads", heads);
-  return grid;
-}
-
-function sortedHeads(view) {
-  const { heads } = view.attention[view.kind];
-  const [, format] = MEASURES[view.sort];
-  const order = allHeads(view).sort((first, second) => (measuresOf(view, second.name)[view.sort] ?? 0) - (measuresOf(view, first.name)[view.sort] ?? 0));
-  const cells = headCells(view, order);
-  const grid = element("div", { class: "grid sorted", role: "group", "aria-label": "Heads by measure; the arrow keys move", onkeydown: (event) => moveInGrid(event, heads) },
-    order.map(({ layer, head, name }, place) => element("span", { class: "cell-with-label" }, cells[place],
-      element("small", { class: "number muted" }, `${layer}.${head} · ${format(measuresOf(view, name)[view.sort] ?? 0)}`))));
-  grid.style.setProperty("--heads", heads);
-  return grid;
-}
-
-function headCells(view, heads) {
-  const colors = thumbnailColors();
-  return heads.map(({ layer, head, name }) => {
-    const canvas = element("canvas", { "aria-hidden": "true" });
-    drawThumbnail(canvas, headTable(view.attention[view.kind], view.axes, layer, head), colors);
-    const isShown = layer === view.layer && head === view.head;
-    const isOff = view.without.includes(name);
-    const overlaid = view.overlay.indexOf(name);
-    const says = [`Layer ${layer}, head ${head}`, isOff ? "switched off" : "", overlaid >= 0 ? "overlaid" : ""].filter(Boolean).join(", ");
-    return element("button", {
-      type: "button", class: `cell${isOff ? " off" : ""}${overlaid >= 0 ? " overlaid" : ""}`, "data-head": name,
-      "aria-pressed": String(isShown), "aria-label": says, title: says, tabindex: isShown ? "0" : "-1",
-      onclick: () => clickHead(view, layer, head, name),
-    }, canvas, isOff ? element("span", { class: "cross", "aria-hidden": "true" }, "✕") : null);
-  });
-}
-
-function moveInGrid(event, columns) {
-  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
-  if (!step || !event.target.matches(".cell")) return;
-  const cells = [...event.currentTarget.querySelectorAll(".cell")];
-  const next = cells[cells.indexOf(event.target) + step];
-  event.preventDefault();
-  if (!next) return;
-  event.target.tabIndex = -1;
-  next.tabIndex = 0;
-  next.focus();
-}
-
-function clickHead(view, layer, head, name) {
-  if (view.click === "off") {
-    toggleHead(view, name);
-    return;
-  }
-  if (view.click === "overlay") {
-    const shown = `${view.kind}.${view.layer}.${view.head}`;
-    if (name === shown) return;
-    const others = view.overlay.filter((other) => other !== name);
-    view.overlay = others.length < view.overlay.length ? others : [...view.overlay, name].slice(-(MOST_OVERLAID - 1));
-    view.figure = "lines";
-  } else Object.assign(view, { layer, head, overlay: view.overlay.filter((other) => other !== name) });
-  const place = document.activeElement?.dataset.head;
-  drawGrid(view);
-  drawFigure(view);
-  remember(view);
-  if (place) view.grid.querySelector(`[data-head="${place}"]`)?.focus();
-}
-
 function toggleHead(view, name) {
   if (standaloneData()) {
     fill(view.messages, problem("Switching heads off needs a model; start the page with: transduce serve"));
@@ -352,96 +223,4 @@ function toggleHead(view, name) {
   }
   view.without = view.without.includes(name) ? view.without.filter((other) => other !== name) : [...view.without, name];
   loadInspection(view);
-}
-
-function weightLegend() {
-  const [low, high] = thumbnailColors();
-  const swatches = [0, 0.1, 0.25, 0.5, 1].map((weight) => {
-    const swatch = element("i", { "aria-hidden": "true" });
-    swatch.style.background = colorText(weightColor(weight, low, high));
-    return element("span", {}, swatch, String(weight));
-  });
-  return element("span", { class: "weights small muted number", role: "img", "aria-label": "Colours: pale for a weight of 0, full for 1" }, swatches);
-}
-
-// ---------------------------------------------------------------- one head, large
-
-function shownTables(view) {
-  const shown = { layer: view.layer, head: view.head, name: `${view.kind}.${view.layer}.${view.head}` };
-  const overlaid = allHeads(view).filter(({ name }) => view.overlay.includes(name) && name !== shown.name);
-  const heads = view.figure === "lines" ? [shown, ...overlaid] : [shown];
-  return heads.map(({ layer, head, name }) => ({ ...headTable(view.attention[view.kind], view.axes, layer, head), name }));
-}
-
-function drawFigure(view) {
-  hideTip();
-  const tables = shownTables(view);
-  const { name } = tables[0];
-  const [rowTitle, columnTitle] = EXPLAINED[view.kind];
-  const place = element("div", { class: "scroll figure-place", tabindex: "0", role: "region", "aria-label": "Figure" });
-  const isOff = view.without.includes(name);
-  const refresh = (change) => {
-    Object.assign(view, change);
-    drawFigure(view);
-    remember(view);
-  };
-  fill(view.large,
-    element("div", { class: "toolbar" },
-      element("h2", { id: "head-title" }, `Layer ${view.layer}, head ${view.head}`),
-      element("code", { class: "muted" }, name),
-      element("button", { type: "button", class: "quiet push", id: "toggle-head", onclick: () => toggleHead(view, name) }, isOff ? "Switch on" : "Switch off")),
-    element("div", { class: "toolbar" },
-      segmented("Figure", [["lines", "Lines"], ["heat", "Heat map"]], view.figure, (figure) => refresh({ figure })),
-      choice("From", [["", "all words"], ...tables[0].rows.map((text, row) => [row, text])], view.word ?? "", (row) => refresh({ word: row === "" ? null : Number(row) })),
-      element("span", { class: "push" }), saveButtons(name, () => place.querySelector("svg"))),
-    tables.length > 1 ? overlayKey(view, tables) : null,
-    place, view.word === null ? null : strongest(view, tables), measureList(view, name));
-  const options = {
-    width: place.clientWidth || 560, row: view.word, rowTitle, columnTitle, label: describeFigure(view, tables[0]),
-    choose: (row) => refresh({ word: row === view.word ? null : row }),
-  };
-  fill(place, view.figure === "heat" ? heatMap(tables[0], options) : lineMap(tables, options));
-}
-
-function strongestOf(table, row) {
-  return table.columns.map((label, column) => ({ label, weight: weightAt(table, row, column) }))
-    .sort((first, second) => second.weight - first.weight);
-}
-
-function describeFigure(view, table) {
-  const rows = view.word === null ? table.rows.map((_, row) => row) : [view.word];
-  const links = rows.slice(0, 40).map((row) => `${table.rows[row]} to ${strongestOf(table, row)[0].label}`);
-  return `${KINDS[view.kind]} attention of layer ${table.layer}, head ${table.head}. Strongest links: ${links.join("; ")}.`;
-}
-
-function overlayKey(view, tables) {
-  const entries = tables.map((table, number) => {
-    const swatch = element("i", { "aria-hidden": "true" });
-    swatch.style.background = `var(--series-${(number % MOST_OVERLAID) + 1})`;
-    const text = element("span", { class: "swatch small" }, swatch, `${table.layer}.${table.head}`);
-    return number === 0 ? text : element("button", {
-      type: "button", class: "chip", "aria-label": `Remove head ${table.layer}.${table.head} from the overlay`,
-      onclick: () => {
-        view.overlay = view.overlay.filter((name) => name !== table.name);
-        drawGrid(view);
-        drawFigure(view);
-        remember(view);
-      },
-    }, text, element("span", { "aria-hidden": "true" }, " ✕"));
-  });
-  return element("div", { class: "toolbar overlay-key" }, entries);
-}
-
-// What the chosen word looks at most, as numbers.
-function strongest(view, tables) {
-  return element("div", { class: "split strongest" }, tables.map((table) => element("section", {},
-    element("h3", { class: "small" }, `“${table.rows[view.word]}” in head ${table.layer}.${table.head}`),
-    element("ol", { class: "bars" }, strongestOf(table, view.word).slice(0, tables.length > 1 ? 3 : STRONGEST).map(({ label, weight }) => bar(label, weight))))));
-}
-
-function measureList(view, name) {
-  const measures = measuresOf(view, name);
-  const entries = Object.entries(MEASURES).filter(([key]) => typeof measures[key] === "number");
-  return element("dl", { class: "measures small" }, entries.map(([key, [title, format]]) =>
-    element("div", {}, element("dt", { class: "muted" }, title), element("dd", { class: "number" }, format(measures[key])))));
 }

@@ -1,26 +1,23 @@
 // The view Translate: two panes, a translation that follows the typing, and what each word came from.
 
-import { element, fill, problem, announce, debounce, copyText, showTip, hideTip, percent, different } from "./dom.js";
-import { linkTo, rewriteAddress } from "./address.js";
-import { fetchModels, fetchTranslation, streamTranslation, chosenModel } from "./api.js";
-import { locateWords, wordConfidences, languageName } from "./words.js";
+import { element, fill, problem, announce, debounce, copyText } from "./dom.js";
+import { rewriteAddress } from "./address.js";
+import { fetchModels, streamTranslation, chosenModel } from "./api.js";
+import { languageName } from "./words.js";
+import { drawTranslation, mark, pointAtTarget, focusWord, pointAtSource, markAtCaret } from "./translation_pane.js";
+import { openAlternatives, closeAlternatives } from "./alternatives.js";
 
 const WAIT = 250; // milliseconds without typing before a request
 const LONGEST_ADDRESS = 20_000; // characters of text that the address carries
 const LARGEST_FILE = 1_000_000; // bytes
-const ALTERNATIVES = 6;
-const UNSURE = 0.5;
-const FAIRLY_SURE = 0.8;
 const SAMPLES = [
   "The animal didn't cross the street because it was too tired.",
   "Attention is all you need.",
   "When we arrived, the door stood open. Nobody was at home.",
 ];
 
-let showsConfidence = true;
-
 export function showTranslate(root, parameters) {
-  const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null, frame: 0 };
+  const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null, frame: 0, showsConfidence: true };
   build(view);
   fill(root, view.layout);
   resize(view);
@@ -30,7 +27,7 @@ export function showTranslate(root, parameters) {
   window.addEventListener("resize", onResize);
   document.addEventListener("keydown", onKey);
   document.addEventListener("selectionchange", view.onCaret);
-  draw(view);
+  drawTranslation(view);
   if (view.text) translateNow(view);
   else view.source.focus({ preventScroll: true });
   return () => {
@@ -102,10 +99,10 @@ function targetPane(view) {
   view.copy = copy;
   view.inspect = element("a", { class: "button", id: "to-inspect" }, "Inspect");
   const toggle = element("input", {
-    type: "checkbox", checked: showsConfidence,
+    type: "checkbox", checked: view.showsConfidence,
     onchange: () => {
-      showsConfidence = toggle.checked;
-      draw(view);
+      view.showsConfidence = toggle.checked;
+      drawTranslation(view);
     },
   });
   return element("section", { class: "pane target", "aria-label": "Translation" },
@@ -183,7 +180,7 @@ async function translateNow(view) {
   fill(view.messages);
   if (!view.text.trim()) {
     view.sentences = [];
-    draw(view);
+    drawTranslation(view);
     return;
   }
 
@@ -197,7 +194,7 @@ async function translateNow(view) {
     const translation = answer.translations[0];
     view.sentences = translation.sentences;
     view.whole = translation.text;
-    draw(view);
+    drawTranslation(view);
     fill(view.messages, translation.notices.map((notice) => element("p", { class: "notice" }, notice)));
     announce(`Translation: ${translation.text.slice(0, 1000)}`);
   } catch (error) {
@@ -215,187 +212,13 @@ function takeSentence(view, request, sentence) {
   view.whole = null;
   view.frame ||= requestAnimationFrame(() => {
     view.frame = 0;
-    draw(view, view.arrived);
+    drawTranslation(view, view.arrived);
   });
   view.arrived = sentence.sentence;
 }
 
 function shownText(view) {
   return view.whole ?? view.sentences.map((sentence) => sentence.before + sentence.text).join("");
-}
-
-// ---------------------------------------------------------------- drawing
-
-// Draw the sentences; those after the last that arrived are old.
-function draw(view, arrived = Infinity) {
-  cancelAnimationFrame(view.frame);
-  view.frame = 0;
-  view.words = [];
-  const parts = view.sentences.map((sentence, number) => [
-    sentence.before,
-    element("span", { class: number > arrived ? "sentence old" : "sentence" }, drawSentence(view, sentence, number)),
-  ]);
-  fill(view.output, parts);
-  if (view.words.length) view.words[0].node.tabIndex = 0;
-  const empty = !view.sentences.length;
-  if (empty) fill(view.output, element("span", { class: "muted" }, "The translation appears here."));
-  view.output.classList.toggle("confidence", showsConfidence);
-  view.copy.disabled = empty;
-  view.inspect.hidden = empty;
-  view.inspect.setAttribute("href", linkTo("inspect", { text: view.text }));
-  drawMirror(view);
-}
-
-function drawSentence(view, sentence, number) {
-  const words = sentence.target_words ?? sentence.text.split(/\s+/).filter(Boolean);
-  const spans = locateWords(sentence.text, words);
-  const sure = sentence.tokens ? wordConfidences(sentence.text, spans, sentence.tokens) : null;
-  const parts = [];
-  let position = 0;
-  spans.forEach(([start, end], place) => {
-    if (end === start) return;
-    parts.push(sentence.text.slice(position, start));
-    const confidence = sure?.[place];
-    const level = confidence < UNSURE ? "unsure" : confidence < FAIRLY_SURE ? "fair" : "";
-    const node = element("span", { class: `word ${level}`, role: "button", tabindex: "-1" }, sentence.text.slice(start, end));
-    view.words.push({ node, sentence: number, word: place, confidence });
-    parts.push(node);
-    position = end;
-  });
-  parts.push(sentence.text.slice(position));
-  return parts;
-}
-
-// The mirror lies behind the source text, letter on letter, and carries the marks of its words.
-function drawMirror(view) {
-  view.sourceWords = [];
-  const parts = [];
-  let position = 0;
-  view.sentences.forEach((sentence, number) => {
-    const start = view.text.indexOf(sentence.source, position);
-    if (start < 0 || !sentence.source_words) return;
-    locateWords(sentence.source, sentence.source_words).forEach(([from, to], place) => {
-      if (from === to) return;
-      parts.push(view.text.slice(position, start + from));
-      const node = element("span", {}, sentence.source.slice(from, to));
-      view.sourceWords.push({ node, sentence: number, word: place, start: start + from, end: start + to });
-      parts.push(node);
-      position = start + to;
-    });
-  });
-  fill(view.mirror, parts, view.text.slice(position), "\u200b");
-}
-
-// ---------------------------------------------------------------- where a word came from
-
-function linksOf(view, { sentence, word }, side) {
-  const links = view.sentences[sentence]?.alignment ?? [];
-  return links.filter((link) => link[side] === word).map((link) => link[1 - side]);
-}
-
-function mark(view, nodes) {
-  for (const node of view.layout[1].querySelectorAll(".linked")) node.classList.remove("linked");
-  for (const node of nodes) node.classList.add("linked");
-  if (!nodes.length) hideTip();
-}
-
-function sourcesOf(view, entry) {
-  const places = linksOf(view, entry, 1);
-  return view.sourceWords.filter((other) => other.sentence === entry.sentence && places.includes(other.word));
-}
-
-function describeWord(view, entry) {
-  const sources = sourcesOf(view, entry).map((other) => other.node.textContent);
-  const sure = entry.confidence === undefined ? "" : `confidence ${percent(entry.confidence)}`;
-  return [sources.length ? `from ${sources.join(" ")}` : "", sure].filter(Boolean).join(", ");
-}
-
-function pointAtTarget(view, node, event) {
-  const entry = view.words?.find((other) => other.node === node);
-  if (!entry) return;
-  mark(view, [node, ...sourcesOf(view, entry).map((other) => other.node)]);
-  showTip(event.clientX, event.clientY, describeWord(view, entry) || "no source word");
-}
-
-function focusWord(view, node) {
-  const entry = view.words?.find((other) => other.node === node);
-  if (!entry) return;
-  for (const other of view.words) other.node.tabIndex = other === entry ? 0 : -1;
-  view.focused = entry;
-  mark(view, [node, ...sourcesOf(view, entry).map((other) => other.node)]);
-  announce(describeWord(view, entry));
-}
-
-function markSourceWord(view, entry) {
-  const places = entry ? linksOf(view, entry, 0) : [];
-  const targets = (view.words ?? []).filter((other) => entry && other.sentence === entry.sentence && places.includes(other.word));
-  mark(view, entry ? [entry.node, ...targets.map((other) => other.node)] : []);
-}
-
-function pointAtSource(view, event) {
-  const hit = (box) => box.left <= event.clientX && event.clientX <= box.right && box.top <= event.clientY && event.clientY <= box.bottom;
-  markSourceWord(view, view.sourceWords?.find((other) => [...other.node.getClientRects()].some(hit)));
-}
-
-function markAtCaret(view) {
-  if (document.activeElement !== view.source) return;
-  const caret = view.source.selectionStart;
-  markSourceWord(view, view.sourceWords?.find((other) => other.start <= caret && caret < other.end));
-}
-
-// ---------------------------------------------------------------- alternatives
-
-async function openAlternatives(view, node) {
-  const entry = view.words?.find((other) => other.node === node);
-  if (!entry) return;
-  const sentence = view.sentences[entry.sentence];
-  const request = view.request;
-  fill(view.alternatives, element("p", { class: "muted" }, "Looking for alternatives …"));
-  view.alternatives.hidden = false;
-  try {
-    sentence.others ??= (await fetchTranslation({ text: sentence.source, n_best: ALTERNATIVES }, request?.signal)).translations[0].n_best;
-  } catch (error) {
-    if (!request?.signal.aborted) fill(view.alternatives, problem(error));
-    return;
-  }
-  if (request?.signal.aborted) return;
-  const about = describeWord(view, entry);
-  fill(view.alternatives,
-    element("div", { class: "toolbar" },
-      element("h2", {}, "Alternatives"),
-      element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
-      element("button", { type: "button", class: "quiet push", onclick: () => closeAlternatives(view, true) }, "Close")),
-    element("ol", {}, sentence.others.map((other) => alternative(view, entry, other))));
-  announce(`${sentence.others.length} alternatives`);
-  view.alternatives.querySelector("li button").focus();
-}
-
-function alternative(view, entry, other) {
-  const sentence = view.sentences[entry.sentence];
-  const isShown = other.text === sentence.text;
-  return element("li", {}, element("button", {
-    type: "button", "aria-pressed": String(isShown), lang: view.output.lang || null,
-    onclick: () => chooseAlternative(view, entry, other),
-  },
-  element("span", {}, isShown ? other.text : different(sentence.text, other.text)[1]),
-  element("span", { class: "muted small number", title: "log-probability, normalized by length" }, other.score.toFixed(2))));
-}
-
-// Show another translation of a sentence. What was known of the words of the first one is dropped.
-function chooseAlternative(view, entry, other) {
-  const { source, before, others } = view.sentences[entry.sentence];
-  if (other.text !== view.sentences[entry.sentence].text) {
-    view.sentences[entry.sentence] = { source, before, others, text: other.text, score: other.score };
-    view.whole = null;
-    draw(view);
-  }
-  view.focused = view.words.find((word) => word.sentence === entry.sentence);
-  closeAlternatives(view, true);
-}
-
-function closeAlternatives(view, returnFocus = false) {
-  view.alternatives.hidden = true;
-  if (returnFocus) view.focused?.node.focus();
 }
 
 // ---------------------------------------------------------------- keyboard and files
