@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from transduce.cli import data, runtimes, serving, shell, training, translation
+from transduce.cli import data, inspection, runtimes, serving, shell, training, translation
 from transduce.cli.arguments import Command, parse
 from transduce.cli.help import Groups, command_help, overview
 from transduce.cli.mistakes import suggest
@@ -19,7 +19,7 @@ from transduce.errors import InputError, TransduceError, lacks_memory
 GROUPS: dict[str, dict[str, Command]] = {
     "data": data.COMMANDS,
     "training": training.COMMANDS,
-    "translation": translation.COMMANDS,
+    "translation": translation.COMMANDS | inspection.COMMANDS,
     "serving": serving.COMMANDS,
     "other runtimes": runtimes.COMMANDS,
     "editor and shell": shell.COMMANDS,

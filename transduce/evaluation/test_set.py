@@ -20,14 +20,7 @@ def score_files(
     translator: Translator, source: Path, reference: Path, *, ter: bool = False
 ) -> Scores:
     """Translate the lines of `source` and compare them with the lines of `reference`."""
-    data = translator.recipe.data
-    sources = _read_texts(source, data.source_language)
-    references = _read_texts(reference, data.target_language)
-    if len(sources) != len(references):
-        raise DataError(
-            f"{source} has {len(sources):,} lines but {reference} has {len(references):,}; they "
-            "must be parallel"
-        )
+    sources, references = read_test_set(translator, source, reference)
     translations = []
     with progress("translating", len(sources)) as advance:
         for start in range(0, len(sources), AT_ONCE):
@@ -41,6 +34,21 @@ def score_files(
             file=sys.stderr,
         )
     return score([translation.text for translation in translations], references, ter=ter)
+
+
+def read_test_set(
+    translator: Translator, source: Path, reference: Path
+) -> tuple[list[str], list[str]]:
+    """Return the lines of two parallel files in the languages of a translator."""
+    data = translator.recipe.data
+    sources = _read_texts(source, data.source_language)
+    references = _read_texts(reference, data.target_language)
+    if len(sources) != len(references):
+        raise DataError(
+            f"{source} has {len(sources):,} lines but {reference} has {len(references):,}; they "
+            "must be parallel"
+        )
+    return sources, references
 
 
 def _read_texts(path: Path, language: str) -> list[str]:

@@ -9,45 +9,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from transduce.config import SearchConfig
-from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.engines.torch import TorchEngine
 from transduce.errors import InputError
-from transduce.inspection.heads import attentions, find_heads, switched_off
+from transduce.inspection.description import (
+    describe_beam,
+    describe_sides,
+    describe_steps,
+    find_links,
+)
+from transduce.inspection.heads import Head, attentions, find_heads, switched_off
 from transduce.inspection.measures import measure
 from transduce.inspection.models import torch_engine
 from transduce.inspection.recording import Recording, recording
-from transduce.inspection.replay import Node, Search, replay, run_search
-from transduce.inspection.result import (
-    Array,
-    Beam,
-    Candidate,
-    Ending,
-    Inspection,
-    ModelFacts,
-    Side,
-    Step,
-    Token,
-)
-from transduce.translation.alignment import (
-    alignment_layer,
-    join_links,
-    most_attended,
-    words_of_tokens,
-)
+from transduce.inspection.replay import Search, replay, run_search
+from transduce.inspection.result import Array, Inspection, ModelFacts
 from transduce.translation.result import Translation
-from transduce.translation.tag_tree import words
 from transduce.translation.translator import SourceSentence, Translator
-
-CANDIDATES = 10  # shown at each step
-_SPACE_MARK = "\u2581"
 
 
 def inspect(
@@ -73,51 +57,10 @@ def inspect(
     if shown.plain != shown.text:
         notices.append(f'markup is left out; the model reads "{shown.plain}"')
     config = beam_search_of(translator.search, notices)
-
-    # Search, and let the model read the translation once more, with recorders around it.
-    with torch_engine(translator).exclusive() as models, torch.inference_mode():
-        heads = find_heads(models[0], without)
-        full = run_search(models, shown.ids, config) if heads else None
-        with switched_off(models[0], heads):
-            found = run_search(models, shown.ids, config)
-            record = _record(models[0], shown.ids, found.hypothesis.ids)
-        facts = model_facts(translator, models[0])
-        if len(models) > 1:
-            notices.append(
-                f"the translation is that of all {len(models)} models; the attention is that of "
-                "the first one, whose heads can be switched off"
-            )
-    notices += record.notices
-    if len(found.hypothesis.ids) >= found.limit:
-        notices.append(f"the translation was stopped at {found.limit} tokens and may lack its end")
-    notices += _difference(translator, shown, full or found)
-
-    # Describe it in words and plain arrays.
-    target_tokenizer = translator.tokenizers[1]
-    translation = target_tokenizer.decode(found.hypothesis.ids)
-    attention = {kind: _stack(weights) for kind, weights in record.weights.items()}
-    source, target = _sides(translator, shown, found, translation)
-    links = _links(translator, shown, found, translation, record.weights["cross"])
-    nodes = replay(found)
-    return Inspection(
-        model=facts,
-        sentences=tuple(each.text for each in sentences),
-        sentence=sentence,
-        text=shown.text,
-        translation=translation,
-        score=found.hypothesis.score,
-        notices=tuple(notices),
-        without=tuple(map(str, heads)),
-        full_translation=target_tokenizer.decode(full.hypothesis.ids) if full else None,
-        source=source,
-        target=target,
-        alignment=links,
-        attention=attention,
-        residual_norms={side: _norms(record.residuals[side]) for side in record.residuals},
-        steps=_steps(found, nodes, target_tokenizer),
-        beam=_beam(found, nodes, target_tokenizer),
-        measures=measure(attention, source, target, links),
-    )
+    observed = _observe(translator, shown, config, without)
+    notices += observed.notices
+    notices += _difference(translator, shown, observed.full or observed.found)
+    return _describe(translator, sentences, sentence, observed, notices)
 
 
 def ablate(translator: Translator, text: str, heads: Iterable[str]) -> Translation:
@@ -126,8 +69,82 @@ def ablate(translator: Translator, text: str, heads: Iterable[str]) -> Translati
         chosen = find_heads(models[0], heads)
         without = copy.copy(translator)
         without.engine = TorchEngine(*models)
-        with switched_off(models[0], chosen) if chosen else nullcontext():
+        with switched_off(models[0], chosen):
             return without.translate(text)
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What was seen of one sentence."""
+
+    facts: ModelFacts
+    heads: tuple[Head, ...]  # that were switched off
+    full: Search | None  # the search with all heads, if some were switched off
+    found: Search
+    record: Recording
+    notices: list[str]
+
+
+def _observe(
+    translator: Translator, shown: SourceSentence, config: SearchConfig, without: Iterable[str]
+) -> _Observed:
+    """Search, and let the model read the translation once more, with recorders around it."""
+    with torch_engine(translator).exclusive() as models, torch.inference_mode():
+        heads = find_heads(models[0], without)
+        full = run_search(models, shown.ids, config) if heads else None
+        with switched_off(models[0], heads):
+            found = run_search(models, shown.ids, config)
+            record = _record(models[0], shown.ids, found.hypothesis.ids)
+        facts = model_facts(translator, models[0])
+
+    notices = [*record.notices]
+    if len(models) > 1:
+        notices.append(
+            f"the translation is that of all {len(models)} models; the attention is that of the "
+            "first one, whose heads can be switched off"
+        )
+    if len(found.hypothesis.ids) >= found.limit:
+        notices.append(f"the translation was stopped at {found.limit} tokens and may lack its end")
+    return _Observed(facts, heads, full, found, record, notices)
+
+
+def _describe(
+    translator: Translator,
+    sentences: list[SourceSentence],
+    sentence: int,
+    observed: _Observed,
+    notices: list[str],
+) -> Inspection:
+    """Describe what was seen in words and plain arrays."""
+    shown = sentences[sentence]
+    found = observed.found
+    record = observed.record
+    tokenizer = translator.tokenizers[1]
+    translation = tokenizer.decode(found.hypothesis.ids)
+    full = tokenizer.decode(observed.full.hypothesis.ids) if observed.full else None
+    attention = {kind: _stack(weights) for kind, weights in record.weights.items()}
+    source, target = describe_sides(translator, shown, found, translation)
+    links = find_links(translator, shown, found, translation, record.weights["cross"])
+    nodes = replay(found)
+    return Inspection(
+        model=observed.facts,
+        sentences=tuple(each.text for each in sentences),
+        sentence=sentence,
+        text=shown.text,
+        translation=translation,
+        score=found.hypothesis.score,
+        notices=tuple(notices),
+        without=tuple(map(str, observed.heads)),
+        full_translation=full,
+        source=source,
+        target=target,
+        alignment=links,
+        attention=attention,
+        residual_norms={side: _norms(vectors) for side, vectors in record.residuals.items()},
+        steps=describe_steps(found, nodes, tokenizer),
+        beam=describe_beam(found, nodes, tokenizer),
+        measures=measure(attention, source, target, links),
+    )
 
 
 def read_sentences(translator: Translator, text: str) -> tuple[list[SourceSentence], list[str]]:
@@ -195,95 +212,3 @@ def _stack(weights: list[Tensor]) -> Array:
 def _norms(residuals: list[Tensor]) -> Array:
     """Return the lengths of the vectors:  list of (1, T, d_model) -> (layers + 1, T)."""
     return torch.cat(residuals).float().norm(dim=-1).cpu().numpy()
-
-
-def _sides(
-    translator: Translator, shown: SourceSentence, found: Search, translation: str
-) -> tuple[Side, Side]:
-    reader, writer = translator.tokenizers
-    ids = [*found.hypothesis.ids, EOS]
-    source = _side(reader, shown.ids, reader.normalize(shown.plain), shown.plain)
-    target = _side(writer, ids, translation, translation)
-    tokens = [
-        replace(token, probability=probability)
-        for token, probability in zip(
-            target.tokens, found.hypothesis.token_confidences, strict=True
-        )
-    ]
-    return source, replace(target, tokens=tuple(tokens))
-
-
-def _side(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: str) -> Side:
-    ranges = words_of_tokens(tokenizer, ids, text, shown)
-    pieces = tokenizer.pieces(ids)
-    tokens = []
-    for token, piece, found in zip(ids, pieces, ranges, strict=True):
-        word = found.start if len(found) else None
-        tokens.append(Token(token, token_text(token, piece), piece, word))
-    return Side(tuple(shown[start:end] for start, end in words(shown)), tuple(tokens))
-
-
-def token_text(token: int, piece: str) -> str:
-    """Return a token as a reader sees it: without the mark of a space before it."""
-    if token == EOS:
-        return "</s>"
-    return piece.replace(_SPACE_MARK, " ").strip() or piece
-
-
-def _links(
-    translator: Translator,
-    shown: SourceSentence,
-    found: Search,
-    translation: str,
-    cross: list[Tensor],
-) -> tuple[tuple[int, int], ...]:
-    """Return the word alignment, from the attention that was recorded."""
-    weights = cross[alignment_layer(len(cross))].mean(1)[0]  # (T, S)
-    return join_links(
-        translator.tokenizers,
-        shown.plain,
-        translation,
-        found.hypothesis.ids,
-        most_attended(weights),
-    )
-
-
-def _steps(found: Search, nodes: list[Node], tokenizer: Tokenizer) -> tuple[Step, ...]:
-    """Return the distribution before each token of the translation, as the search saw it."""
-    steps = []
-    for node in nodes:
-        if not node.best or node.id is None:
-            continue
-        log_probs = found.log_probs[node.step - 1][node.row]  # (V,)
-        top = log_probs.topk(min(CANDIDATES, log_probs.size(0) - 1))
-        texts = _texts(tokenizer, top.indices.tolist())
-        candidates = map(Candidate, top.indices.tolist(), texts, top.values.exp().tolist())
-        probabilities = log_probs.exp()
-        entropy = -(probabilities * log_probs.clamp(min=-1e4)).sum()
-        steps.append(Step(tuple(candidates), float(entropy), node.id))
-    return tuple(steps)
-
-
-def _beam(found: Search, nodes: list[Node], tokenizer: Tokenizer) -> Beam:
-    texts = ["", *_texts(tokenizer, [node.id or 0 for node in nodes[1:]])]
-    endings = []
-    for index, node in enumerate(nodes):
-        if node.score is not None:
-            text = tokenizer.decode(_path(nodes, index)[:-1])
-            endings.append(Ending(index, text, node.score))
-    endings.sort(key=lambda ending: ending.score, reverse=True)
-    return Beam(found.config.width, tuple(nodes), tuple(texts), tuple(endings))
-
-
-def _path(nodes: list[Node], index: int) -> list[int]:
-    """Return the tokens from the start to a node."""
-    tokens: list[int] = []
-    node = nodes[index]
-    while node.parent is not None and node.id is not None:
-        tokens.append(node.id)
-        node = nodes[node.parent]
-    return tokens[::-1]
-
-
-def _texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    return list(map(token_text, ids, tokenizer.pieces(ids)))

@@ -141,6 +141,12 @@ class Inspection:
             f"{len(self.target.tokens)} target tokens)"
         )
 
+    def _repr_html_(self) -> str:
+        """Show the translation and its attention to the source in a notebook."""
+        from transduce.inspection.figure import notebook_html
+
+        return notebook_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; attention as base64 of 16-bit numbers."""
         norms = {
