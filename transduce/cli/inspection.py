@@ -38,7 +38,7 @@ def inspect(
         tuple[int, ...], Help("for --svg: only this head; can be repeated (default: all)")
     ] = (),
     word: Annotated[
-        str | None, Help("for --svg: only the attention of this word", value="WORD")
+        str | None, Help("for --svg: only the attention of this word (default: all)", value="WORD")
     ] = None,
     json: Annotated[Path | None, Help("write everything as JSON to this file")] = None,
     without: Annotated[
@@ -61,16 +61,16 @@ def inspect(
     ] = "loss",
     limit: Annotated[int, Help("for --heads: number of sentences to use")] = 100,
 ) -> None:
-    """Show what happens inside a translation: attention, candidates, search.
+    """Look inside a translation: attention, candidates, search.
 
     Heads are named KIND.LAYER.HEAD, such as cross.6.2, and counted from 1.
 
     Examples:
         transduce inspect runs/demo "in 98 weeks"
         transduce inspect runs/demo "in 98 weeks" --out page.html
-        transduce inspect runs/demo "in 98 weeks" --svg figure.svg --kind encoder --layer 1
-        transduce inspect runs/demo "in 98 weeks" --without cross.1.1 --without cross.1.2
-        transduce inspect runs/demo --heads test.en test.de --limit 50 --svg heads.svg
+        transduce inspect runs/demo "in 98 weeks" --svg figure.svg --layer 1
+        transduce inspect runs/demo "in 98 weeks" --without cross.1.1
+        transduce inspect runs/demo --heads test.en test.de --svg heads.svg
     """
     _check(text, heads, sentence, limit)
     for path in (out, svg, json):
