@@ -1,5 +1,6 @@
 """Searching on a GPU, run here by Triton's interpreter: every kernel equals its oracle in torch, and so do searches."""
 
+import gc
 import math
 import random
 import weakref
@@ -404,6 +405,18 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
         (["another shape"], []),
         ([], [None]),
     ]  # and nothing of the first attempt is left
+
+
+def test_a_state_that_is_dropped_frees_its_memory_at_once():
+    """Python's garbage collector may run too late: the next search needs the memory now."""
+    gc.disable()
+    try:
+        state = FixedState(accelerated(N=1), torch.zeros(1, dtype=torch.long), 8, 1, 4)
+        reference = weakref.ref(state)
+        del state
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow  # in Triton's interpreter

@@ -57,8 +57,11 @@ class FixedState:
         for layer in decoder:
             attention = layer.self_attention
             joined = Joined(attention.w_q, attention.w_k, attention.w_v)
-            self.targets.append(TargetCache(self, joined, new_zeros(R, W, size), config.r))
-        memories = [MemoryCache(self, index) for index in range(len(decoder))]
+            kept = new_zeros(R, W, size)
+            self.targets.append(TargetCache(joined, kept, self.ancestors, length, config.r))
+        memories = [
+            MemoryCache(self.kept[:, :, index], self.lengths) for index in range(len(decoder))
+        ]
         self.layers = [LayerCache(*pair) for pair in zip(self.targets, memories, strict=True)]  # type: ignore[arg-type]
 
     def refresh(self) -> None:
@@ -120,13 +123,18 @@ class Joined:
         return F.linear(x, self.weight, self.bias)
 
 
+# The caches hold tensors of the state, not the state itself: a cycle of references would keep the
+# memory on the GPU until Python's garbage collector runs.
+
+
 @dataclass(frozen=True)
 class TargetCache:
     """The targets' keys and values of one layer. It computes attention itself (`kernels.fused`)."""
 
-    state: FixedState
     joined: Joined
     kept: Tensor  # (R, W, h * (d_k + d_v))
+    ancestors: Tensor  # (R, W)
+    length: Tensor  # (B,)
     r: int | None
 
     def attend(self, attention: MultiHeadAttention, x: Tensor, rotation: Rotation | None) -> Tensor:
@@ -141,8 +149,8 @@ class TargetCache:
         heads = attend_self(
             joined,
             self.kept,
-            self.state.ancestors,
-            self.state.length,
+            self.ancestors,
+            self.length,
             attention.h,
             attention.d_k,
             self.r,
@@ -154,12 +162,11 @@ class TargetCache:
 class MemoryCache:
     """The sources' keys and values of one layer. It computes attention itself."""
 
-    state: FixedState
-    index: int
+    kept: Tensor  # (B, S, h * (d_k + d_v))
+    lengths: Tensor  # (B,)
 
     def attend(self, attention: MultiHeadAttention, x: Tensor, rotation: Rotation | None) -> Tensor:
         """Attend to each source, up to its length:  (B, K, d_model) -> (B, K, h * d_v)."""
         queries = attention.w_q(x).flatten(0, 1)
-        kept = self.state.kept[:, :, self.index]
-        heads = attend_memory(queries, kept, self.state.lengths, attention.h, attention.d_k)
+        heads = attend_memory(queries, self.kept, self.lengths, attention.h, attention.d_k)
         return heads.view(*x.shape[:2], -1)
