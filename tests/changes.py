@@ -26,7 +26,7 @@ MODERN = {"norm_order": "pre", "norm": "rms", "positions": "rotary", "activation
 
 
 def build(seed=0, **changes):
-    """A small model of random weights, sure of what it says."""
+    """A small model of random weights whose decisions are clear."""
     torch.manual_seed(seed)
     model = Transformer(ModelConfig(**{**CONFIG, "sharing": "none", **changes})).eval()
     model.output.weight.data *= 3
@@ -41,7 +41,7 @@ class Gated(MultiHeadAttention):
 
 
 class Blurred(MultiHeadAttention):
-    """Attention that pays half of its attention to everything alike."""
+    """Attention that spreads half of its weight evenly over all keys."""
 
     def attend(self, q, k, v, mask):
         return 0.5 * super().attend(q, k, v, mask) + 0.5 * super().attend(q * 0, k, v, mask)
@@ -63,7 +63,7 @@ class LoRA(nn.Module):
 
 
 class Halved(nn.Module):
-    """A norm of one's own."""
+    """A custom norm."""
 
     def __init__(self, norm):
         super().__init__()

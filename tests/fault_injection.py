@@ -1,4 +1,4 @@
-"""What goes wrong on a disk, on purpose: processes killed at any line, file systems that fill up, edited manifests."""
+"""Faults of a disk, injected: processes killed at any line, full file systems, edited manifests."""
 
 import errno
 import io
@@ -16,14 +16,14 @@ def listing(parent):
 
 
 def rewrite_manifest(path, **changes):
-    """A manifest with other entries and the right checksum of its own."""
+    """Change entries of a manifest, and give it the right checksum."""
     manifest = json.loads((path / MANIFEST).read_text()) | changes
     manifest.pop("sha256")
     (path / MANIFEST).write_text(json.dumps(sealed(manifest)))
 
 
 class FillingDisk:
-    """Stands in for `open`: a file written through it meets a full disk after so many bytes, some of them its own."""
+    """Replaces `open`: after `room` bytes in all files together, the disk is full."""
 
     def __init__(self, room):
         self.room = room
@@ -54,7 +54,7 @@ def killed_at_each_point(work, modules, stride=1, first=1):
 
 
 def _is_killed(work, point, files):
-    """Whether `work` reaches so many lines of those files, upon which its process ends as if the power were cut."""
+    """Return whether `work` reaches that many lines of the files; there, its process is killed."""
     child = os.fork()
     if child == 0:
         try:

@@ -111,7 +111,7 @@ def run_test(answer: Connection, test: str, fault: Fault | None) -> None:
 
 
 def first_failure(test: str, fault: Fault | None = None) -> str:
-    """`run_test` in a process of its own."""
+    """Run `run_test` in another process."""
     result, answer = SERVER.Pipe(duplex=False)
     process = SERVER.Process(target=run_test, args=(answer, test, fault))
     process.start()

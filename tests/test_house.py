@@ -6,7 +6,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "transduce"
 
-# A module imports only what stands on a line above its own (or its own room).
+# A module imports only from rooms on the lines above that of its own room, or from its own room.
 ORDER = [
     {"errors"},
     {"config"},

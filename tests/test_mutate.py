@@ -1,4 +1,4 @@
-"""`make mutate`: a table that fits the code, and an answer to be trusted."""
+"""`make mutate`: its faults fit the code, and its result is right."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A web server that does what a test tells it, well or badly."""
+"""A web server that replies as a test has scripted, correctly or not."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,10 +19,10 @@ def answer(
     chunked=False,
     first_byte=None,
 ):
-    """A reply with the content, and with what can be wrong about it.
+    """Build a reply with this content and these faults.
 
     tag: the entity tag, if any.  ranges: whether Range is heeded.  if_range: whether If-Range is.  declared: the
-    Content-Length told, False for none.  cut: the connection ends after so many bytes.  stall: nothing comes after so
+    Content-Length that is sent, False for none.  cut: the connection ends after so many bytes.  stall: nothing comes after so
     many.  drip: one byte at a time, so many seconds apart.  first_byte: where the partial reply claims to start.
     """
 
@@ -80,7 +80,7 @@ def status(code, **headers):
 
 
 class Server(ThreadingHTTPServer):
-    """Replies to a path's requests with its script, one after another, the last one for ever."""
+    """Answers the requests for a path by the replies of its script; the last one is repeated."""
 
     daemon_threads = True
 
@@ -90,12 +90,12 @@ class Server(ThreadingHTTPServer):
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
     def says(self, path, *replies):
-        """Set the script of a path; its address."""
+        """Set the script of a path, and return its address."""
         self.scripts[path] = list(replies)
         return f"{self.address}{path}"
 
     def handle_error(self, request, client_address):
-        """A client that goes away is no surprise here."""
+        """Ignore clients that close the connection."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -108,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         (script.pop(0) if len(script) > 1 else script[0])(self)
 
     def log_message(self, *arguments):
-        """Silence."""
+        """Print nothing."""
 
 
 @pytest.fixture(name="server")

@@ -12,7 +12,7 @@ from transduce.errors import DataError
 
 
 def sentences(batch, ids, segments, positions):
-    """What a batch holds, sentence by sentence, read back from its arrays alone."""
+    """Return the sentences of a batch, read back from its arrays alone."""
     found = []
     for row in range(len(ids)):
         for segment in np.unique(segments[row][segments[row] != PADDING_SEGMENT]):

@@ -1,4 +1,4 @@
-"""Which pairs make a step."""
+"""The pairs of each training step."""
 
 import itertools
 import tracemalloc

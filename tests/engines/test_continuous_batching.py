@@ -44,7 +44,7 @@ BOUNDS = {torch.float32: {"rtol": 1e-5, "atol": 1e-5}, torch.float16: {"rtol": 5
     ("K", "r", "d_k", "d_v"), [(2, None, 16, 16), (3, None, 24, 6), (2, 50, 16, 32)]
 )
 def test_a_hypothesis_attends_to_the_positions_of_its_ancestors(dtype, K, r, d_k, d_v):
-    """Of two sentences the first is past one tile of keys, the second says its first token."""
+    """The first sentence has more keys than one tile holds; the second is at its first token."""
     torch.manual_seed(0)
     h, R, lengths = 2, 2 * K, [70, 0]
     joined, cache = (

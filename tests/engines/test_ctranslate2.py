@@ -253,7 +253,7 @@ def test_a_conversion_is_announced_once(bundle, tmp_path, caplog):
 def test_a_conversion_that_computes_something_else_is_not_used(
     bundle, tmp_path, monkeypatch, caplog
 ):
-    """A change of the model that was not made in the conversion: here, positions."""
+    """A change of the model that the conversion does not know: here, of its positions."""
     copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
     monkeypatch.setattr(conversion, "_table", lambda config, rows: np.zeros((rows, 64), "f4"))
     with pytest.raises(ExportError, match="CTranslate2 gives token 1 of sample 1"):

@@ -175,7 +175,7 @@ def test_the_engine_finds_what_a_plain_search_finds(config):
 
 
 def test_weights_that_change_are_searched_as_they_are(monkeypatch):
-    """Also by an engine that has laid them out anew."""
+    """This includes an engine that has packed the weights."""
     monkeypatch.setattr(cpu, "LEAST", 0)
     model, config = build().float(), SearchConfig(beam_size=2, max_length=6)
     engine, sources = TorchEngine(model, frozen=True), SOURCES
@@ -285,8 +285,8 @@ def test_padding_is_never_said_and_takes_no_probability():
     model.output_bias.data[-1] = 50.0
     logits = torch.randn(2, 31)
     logits[:, -1] = 50.0
-    said = log_probabilities(logits.clone())
-    torch.testing.assert_close(said[:, :-1].exp().sum(-1), torch.ones(2))
+    log_probs = log_probabilities(logits.clone())
+    torch.testing.assert_close(log_probs[:, :-1].exp().sum(-1), torch.ones(2))
     found = TorchEngine(model).search(SOURCES, SearchConfig(beam_size=2, max_length=4))
     assert all(30 not in hypothesis.ids for hypotheses in found for hypothesis in hypotheses)
 
@@ -340,11 +340,11 @@ def test_half_precision_says_nearly_the_same(bundle, sentences):
 def test_a_device_that_is_not_there_is_one_line_with_those_that_are(name, bundle):
     if name == "mps" and torch.backends.mps.is_available():
         pytest.skip("it is there")
-    told = rf"^device is '{name}', which \w+ cannot use here( \([^\n]{{1,100}}\))?; available: cpu(, cuda:\d+)*$"
-    with pytest.raises(ConfigError, match=told):
+    message = rf"^device is '{name}', which \w+ cannot use here( \([^\n]{{1,100}}\))?; available: cpu(, cuda:\d+)*$"
+    with pytest.raises(ConfigError, match=message):
         engines.resolve_device(name)
     pytest.importorskip("ctranslate2")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         Translator(bundle, engine="ctranslate2", device=name)
 
 

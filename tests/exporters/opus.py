@@ -1,4 +1,4 @@
-"""Folders as OPUS-MT has them: a SentencePiece model for each language, ids of their own in vocab.json, any weights."""
+"""Folders like those of OPUS-MT: a SentencePiece model per language, other ids in vocab.json, random weights."""
 
 import functools
 import io
@@ -34,7 +34,7 @@ def names_of(model):
 
 
 def folder(path, *, kind="unigram", codes=(), orphans=3, special=("</s>", "<unk>"), **settings):
-    """Write one. Some pieces of the source are missing from vocab.json, as happens."""
+    """Write such a folder. As in real ones, vocab.json lacks some pieces of the source."""
     import transformers
 
     path.mkdir(parents=True)

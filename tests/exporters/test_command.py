@@ -1,4 +1,4 @@
-"""The door: what a user types to hand a model over or to bring one in."""
+"""`transduce export` and `transduce import`, as a user types them."""
 
 import pytest
 
@@ -10,14 +10,14 @@ def test_a_model_goes_out_and_comes_in(bundle, tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     assert run(["export", str(bundle.path), "--to", "huggingface", "marian"]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith(
+    captured = capsys.readouterr()
+    assert captured.out.startswith(
         "marian is ready; 16 of 16 sample translations are the same, log-probabilities differ by"
     )
     assert run(["import", "huggingface", "marian"]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("runs/marian/best is ready; 16 of 16")
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert captured.out.startswith("runs/marian/best is ready; 16 of 16")
+    assert captured.err == ""
     assert run(["translate", "in 98 weeks"]) == 0  # the newest of ./runs
 
 
@@ -53,9 +53,9 @@ def test_a_users_mistake_is_one_line(bundle, tmp_path, capsys):
         ),
     ):
         assert run(arguments) == 2
-        told = capsys.readouterr()
-        assert message in told.err
-        assert told.err.count("\n") == 1
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert captured.err.count("\n") == 1
 
 
 def test_an_imported_bundle_is_not_overwritten(tmp_path, capsys):

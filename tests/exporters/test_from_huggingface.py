@@ -1,4 +1,4 @@
-"""MarianMT folders come in exactly: the same ids for a text, the same numbers, and back again."""
+"""MarianMT folders are imported exactly: the same ids, the same numbers, and the same after an export."""
 
 import json
 import warnings

@@ -53,13 +53,13 @@ def ours(bundle, sentences):
 
 @pytest.fixture(scope="module")
 def exported(bundle, tmp_path_factory):
-    """The folder, and the report that came back."""
+    """The folder of an export, and its report."""
     folder = tmp_path_factory.mktemp("exports") / "out"
     return folder, export(bundle, folder)
 
 
 def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
-    """Greedily: the length penalty of beam search is another one there."""
+    """With greedy search, since the length penalty of `transformers` is another one."""
     bundle = make_bundle()
     export(bundle, tmp_path / "out")
     (code,) = re.findall(
@@ -79,7 +79,7 @@ def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
         .text
     )
     assert done.stdout == f"{ours}\n"
-    assert "max_length" not in done.stderr  # which would be told at every call
+    assert "max_length" not in done.stderr  # a warning about it would be printed at every call
 
 
 def test_all_of_an_export_may_be_read_by_the_same_people(exported):

@@ -21,7 +21,7 @@ pytest.importorskip("onnxscript")
 
 @pytest.fixture(scope="module")
 def exported(bundle, tmp_path_factory):
-    """The folder, and the report that came back."""
+    """The folder of an export, and its report."""
     folder = tmp_path_factory.mktemp("exports") / "out"
     return folder, export(bundle, folder)
 
@@ -70,7 +70,7 @@ def test_the_readme_inside_translates_as_we_do(exported, bundle):
 
 
 def test_graphs_that_differ_are_refused_and_leave_nothing(exported, bundle, tmp_path, monkeypatch):
-    """The graphs of another model: one number of it is another."""
+    """The graphs of a model that differs in one number."""
     weights = bundle.weights()
     weights["decoder.0.feed_forward.w_1.bias"][3] += 1
     path = save_bundle(tmp_path / "bundle", bundle.recipe, weights, bundle.tokenizer_files, {}, {})

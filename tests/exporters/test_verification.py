@@ -1,4 +1,4 @@
-"""The first difference is named; what is within rounding is none."""
+"""The first difference is named, and rounding is not a difference."""
 
 import math
 
@@ -12,7 +12,7 @@ from transduce.exporters.verification import SAMPLE, verify
 
 
 class Echo:
-    """Our own numbers, as if from elsewhere."""
+    """Return our own numbers in place of those of another runtime."""
 
     name = "Echo"
 

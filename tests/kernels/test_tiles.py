@@ -16,7 +16,7 @@ def packed(lengths, spare):
 
 
 def groups_one_by_one(lengths):
-    """Sentences (source, target) in order, a new group where one no longer fits: the plain loop."""
+    """Group sentences (source, target) in order by a plain loop: a new group where one no longer fits."""
     groups = [[0, 0]]
     for source, target in lengths:
         if groups[-1][0] + source > TILE or groups[-1][1] + target > TILE:

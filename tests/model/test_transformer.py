@@ -63,7 +63,7 @@ def test_future_never_leaks(model):
 
 
 def changes(model, side, place):
-    """Which places of the memory and of the logits change with the token at one place of the source or the target."""
+    """Return the positions of memory and logits that change with one token of the source or target."""
     pad = model.config.pad
     results = []
     for token in (3, 27):
@@ -393,7 +393,7 @@ def test_empty_sequences_are_refused():
 
 
 def test_a_state_stays_as_it_was(model):
-    """A state is a value: whoever decodes from it twice gets the same twice."""
+    """A state is a value: decoding from it twice gives the same result twice."""
     pad = model.config.pad
     state = model.decode(
         torch.tensor([[pad, 4, 9]]), model.encode(Tokens.padded(SOURCES[:1], pad))
@@ -421,7 +421,7 @@ def test_what_is_not_token_ids_is_refused(paper_model, ids):
 
 
 def test_modules_say_what_they_are(paper_model):
-    said = repr(paper_model)
+    text = repr(paper_model)
     for words in (
         "21,256 parameters",
         "V=31, d_model=24",
@@ -430,4 +430,4 @@ def test_modules_say_what_they_are(paper_model):
         "sinusoidal",
         "relu",
     ):
-        assert words in said
+        assert words in text

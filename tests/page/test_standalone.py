@@ -110,7 +110,7 @@ def test_the_joined_script_has_each_module_once_and_no_import():
     assert not re.search(r"^\s*(?:import|export)\b", script, flags=re.MULTILINE)
     assert script.count("function showInspect(") == 1
     assert script.count("function element(") == 1
-    # What a module uses at once stands before it.
+    # A module comes after those that it uses when it is loaded.
     assert script.index("const KINDS") < script.index("function showInspect(")
     assert script.index("const standalone =") < script.index("\nstart();")
 

@@ -291,7 +291,7 @@ def test_a_sentence_does_not_see_its_neighbours(config, ties):
 
 
 def test_refilled_places_find_what_a_fresh_search_finds():
-    """An engine of three places: a sentence that is done gives its place to the next, while the others go on."""
+    """An engine with three places: the next sentence takes the place of one that is done."""
     config, V, chance = SearchConfig(beam_size=2, n_best=2), 8, random.Random(2)
     model, limits = random_model(11, V), [chance.randrange(7) for _ in range(20)]
     step, waiting, found = step_of(model), list(range(3, 20)), {}
@@ -401,7 +401,7 @@ def test_several_samples_of_a_sentence_are_independent_and_their_seed_comes_from
 
 
 def test_a_hypothesis_keeps_its_own_state():
-    """A Markov table as the model, its state the last token alone: any row handed to the wrong hypothesis shows."""
+    """A Markov chain as the model, whose state is the last token: a wrongly selected row changes the result."""
     tables = torch.randn(30, 8, 8, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
 
     @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A bundle holds everything, holds together, and is refused with one clear line when it does not."""
+"""A bundle has everything it needs, or is refused with one clear line."""
 
 import contextlib
 import io
@@ -238,7 +238,7 @@ OTHERS = (
 
 
 def changed(value):
-    """The value with one of those in it, at any depth, replaced by something else, renamed or gone."""
+    """Yield copies of a value in which one part, at any depth, is replaced, renamed or removed."""
     yield from OTHERS
     for name in value if isinstance(value, dict) else ():
         rest = {other: kept for other, kept in value.items() if other != name}

@@ -1,4 +1,4 @@
-"""A killed, damaged or cramped save never costs more than itself."""
+"""A save that is killed, damaged or without space never harms another checkpoint."""
 
 import os
 import random
@@ -29,7 +29,7 @@ forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def state(step, size=50):
-    """What a trainer would save at a step, every value telling the step."""
+    """Return a training state whose values depend on the step."""
     torch.manual_seed(step)
     weights = {"embedding.weight": torch.randn(size, 4), "norm.bias": torch.randn(size)}
     adam = {f"{name}.first_moment": torch.randn_like(weight) for name, weight in weights.items()}
@@ -50,7 +50,7 @@ def save(run, step, **kwargs):
 
 
 def assert_holds(found, step, **kwargs):
-    """The checkpoint is that step's, bit for bit."""
+    """Assert that the checkpoint is that of a step, bit for bit."""
     assert found is not None
     assert found.step == step
     assert found.progress == {**progress(step), "step": step}
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_a_later_transduce_is_neither_skipped_nor_replaced(run):
     ("stride", "times"), [(13, 1), pytest.param(1, 20, marks=pytest.mark.battery)]
 )
 def test_killed_at_any_point_of_a_save_a_checkpoint_is_there(run, monkeypatch, stride, times):
-    """Every line of the protocol, the removal of old checkpoints included, is a point to die at."""
+    """The process is killed at every line of a save, including the removal of old checkpoints."""
     # Slow, and without meaning for a killed process.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(tensors, "CHUNK", 2048)
@@ -241,13 +241,13 @@ def test_a_disk_that_fills_up_during_a_save_costs_only_that_save(run, monkeypatc
 @pytest.mark.battery
 @pytest.mark.parametrize("foreseen", [True, False])
 def test_a_real_full_disk_costs_only_that_save(tmp_path, monkeypatch, foreseen):
-    """A small file system in memory, at each 5 % of a save: seen beforehand, and met half-way."""
+    """Fill a small file system in memory at each 5 % of a save: noticed before, and during writing."""
     size = sum(map(tensors.file_size, state(3, size=20_000).values()))
     real = shutil.disk_usage
     if subprocess.run(
         ["mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True, check=False
     ).returncode:
-        pytest.skip("a file system of one's own needs the right to mount it")
+        pytest.skip("mounting a file system needs root")
     try:
         save(tmp_path, 1)
         save(tmp_path, 2)
@@ -285,7 +285,7 @@ def test_old_checkpoints_are_removed_but_never_the_last_good_one(run):
 
 @pytest.fixture
 def held_up(monkeypatch):
-    """A disk that holds every write up until it is told to go on."""
+    """A disk on which every write waits until the event is set."""
     go_on = threading.Event()
     real = sealed_folder._write
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""What is written is on the disk, and under its name only when it is whole."""
+"""A file is forced to the disk, and has its name only when it is complete."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ from transduce.storage.disk import sync, sync_folder, whole_file
 
 @pytest.fixture
 def events(monkeypatch):
-    """What is forced to the disk, and when a file gets its name."""
+    """Record what is forced to the disk, and when a file gets its name."""
     seen = []
     fsync, replace = os.fsync, Path.replace
 
@@ -67,7 +67,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path):
 
 
 def test_two_writers_of_one_file_do_not_share_it(tmp_path):
-    """The last to finish stays; the other is neither mixed with it nor lost sight of."""
+    """The file of the last writer stays, and nothing of the other one remains."""
     with whole_file(tmp_path / "x") as first:
         first.write(b"first ")
         with whole_file(tmp_path / "x") as second:

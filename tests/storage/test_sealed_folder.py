@@ -1,4 +1,4 @@
-"""A folder is complete and verified, or not there; every kind of damage is one clear line."""
+"""A folder is complete and verified, or absent; every kind of damage is one clear line."""
 
 import os
 import pickle

@@ -507,7 +507,7 @@ def test_searching_with_a_custom_model_needs_encode_and_decode():
     model = WrongLogits(ModelConfig(vocab_size=50, N=1, d_model=16, d_ff=16, h=2, d_k=8, d_v=8))
     with pytest.raises(
         InputError,
-        match=r"WrongLogits.decode gave logits of shape \(1, 1, 48\); expected \(1, 1, 50\)",
+        match=r"WrongLogits.decode returned logits of shape \(1, 1, 48\); expected \(1, 1, 50\)",
     ):
         TorchEngine(model).search([[5, 0]], SearchConfig(beam_size=1))
 

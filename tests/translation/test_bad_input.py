@@ -1,4 +1,4 @@
-"""Whatever a user hands over: it works, or one clear line says what is wrong."""
+"""Any input works, or one clear line says what is wrong."""
 
 import io
 import os
@@ -76,7 +76,7 @@ def test_a_bundle_of_a_newer_format(translate, bundle, tmp_path, monkeypatch):
 
 
 def test_a_poisoned_pickle_is_never_read(translate, damaged, tmp_path):
-    """Under every name that a loader of pickles looks for: what it would run leaves a trace."""
+    """A pickle under every name that a loader looks for; loading it would leave a trace."""
     trace = tmp_path / "trace"
     poison = b"cos\nsystem\n(S'touch " + str(trace).encode() + b"'\ntR."
     for name in (

@@ -50,12 +50,12 @@ def test_sentences_come_from_a_file(bundle, tmp_path, capsys):
 def test_nothing_cannot_be_measured(bundle, option, capsys):
     for number in ("0", "-1"):
         assert run(["bench", "decode", str(bundle.path), f"--{option}", number]) == 2
-        told = capsys.readouterr()
+        captured = capsys.readouterr()
         assert (
             f"{option.replace('beam', 'search.beam_size')} is {number}; it must be at least 1\n"
-            in told.err
+            in captured.err
         )
-        assert (told.out, told.err.count("\n")) == ("", 1)
+        assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_every_span_comes_back_once_and_no_word_is_lost(text, links, data):
 def test_nothing_of_a_stand_in_is_left_however_badly_it_was_copied(placeholders, links, data):
     protected = protect(" word ".join(placeholders))
     name = protected.spans[0].stand_in[0]
-    said = [data.draw(st.sampled_from(["Haus", f"{name}0", name, "und"]))]
+    words = [data.draw(st.sampled_from(["Haus", f"{name}0", name, "und"]))]
     for span in protected.spans:
         copy, number = span.stand_in, span.stand_in[1:]
         forms = [
@@ -152,9 +152,9 @@ def test_nothing_of_a_stand_in_is_left_however_badly_it_was_copied(placeholders,
             f"{copy}{copy}",
             f"{copy}x",
         ]
-        said.append(data.draw(st.sampled_from(forms)))
-    said = " und ".join(data.draw(st.permutations(said)))
-    restored = restore(said, protected, links)
+        words.append(data.draw(st.sampled_from(forms)))
+    translation = " und ".join(data.draw(st.permutations(words)))
+    restored = restore(translation, protected, links)
     for placeholder in sorted(placeholders, key=len, reverse=True):
         assert placeholder in restored
         restored = restored.replace(placeholder, " ", 1)

@@ -26,7 +26,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def well_trained(tmp_path_factory):
-    """Sure of most of what it says, as a model in use is."""
+    """A model whose decisions are mostly clear, like those of a trained one."""
     return load_bundle(trained.save(tmp_path_factory.mktemp("well") / "b", steps=600))
 
 

@@ -45,15 +45,15 @@ def test_a_text_is_translated(translate):
     assert len(out) > 1
 
 
-def test_it_is_said_where_sentences_are_not_found(translate, monkeypatch):
-    said = "each line is translated as one sentence; to split lines into sentences, pip install 'transduce[text]'"
-    assert said not in translate("in 98 weeks")[2]
+def test_a_note_says_that_lines_are_not_split_into_sentences(translate, monkeypatch):
+    note = "each line is translated as one sentence; to split lines into sentences, pip install 'transduce[text]'"
+    assert note not in translate("in 98 weeks")[2]
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    assert said in translate("in 98 weeks")[2]
+    assert note in translate("in 98 weeks")[2]
 
 
 def test_any_word_is_a_text(translate, bundle):
-    """Also one that is a name in Python; and no text at all is none to wait for."""
+    """This includes names in Python and the empty text."""
     translator = Translator(bundle, engine="torch", device="cpu", search=SearchConfig(beam_size=1))
     for word in ("None", "True", "()", "7"):
         assert translate("--engine", "torch", word) == (

@@ -1,4 +1,4 @@
-"""Text in, text out: whatever the text, nothing is lost, reordered or read ahead of need."""
+"""From text to text: nothing is lost or reordered, and streams are not read too far ahead."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from transduce.translation.translator import Translator
 
 
 class Echo:
-    """An engine that translates every sentence into itself: what the translator does around it then shows."""
+    """An engine that returns every sentence unchanged, which shows what the translator does around it."""
 
     def __init__(self):
         self.calls = []
@@ -228,7 +228,7 @@ def test_what_is_once_on_both_sides_is_its_own_translation(translator, monkeypat
         (0, 4),
         (2, 3),
         (4, 1),
-    )  # not the number, which stands twice in the source
+    )  # not the number, which occurs twice in the source
 
 
 def test_an_alignment_names_what_was_kept_from_the_model(translator):

@@ -261,8 +261,8 @@ def next_token(model: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
     expected = (tokens.size(0), 1, model.config.vocab_size)
     if logits.shape != expected:
         raise InputError(
-            f"{type(model).__name__}.decode gave logits of shape {tuple(logits.shape)}; expected "
-            f"{expected}: rows, tokens, vocabulary"
+            f"{type(model).__name__}.decode returned logits of shape {tuple(logits.shape)}; "
+            f"expected {expected}: rows, tokens, vocabulary"
         )
     # `log_probabilities` overwrites the logits, which a user's own model may still need.
     logits = logits[:, 0] if isinstance(model, Transformer) else logits[:, 0].clone()

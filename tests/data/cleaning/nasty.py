@@ -1,4 +1,4 @@
-"""Nasty corpora, each with the exact report it must get: files to write, what to call the doctor with, what it says."""
+"""Nasty corpora: the files to write, the arguments for the doctor, and the exact report."""
 
 # ruff: noqa: RUF001  (signs that look like others are the point)
 

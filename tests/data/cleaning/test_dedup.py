@@ -1,4 +1,4 @@
-"""When sentences are the same, and a set of hashes that is one."""
+"""Which sentences count as the same, and the set of their hashes."""
 
 import hashlib
 import unicodedata

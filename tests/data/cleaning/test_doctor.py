@@ -382,7 +382,7 @@ def test_two_doctors_do_not_write_into_one_folder(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path):
-    """A limit on the size of files stands for the disk: writing fails in the same place."""
+    """A limit on the size of files acts like a full disk: writing fails in the same place."""
     (tmp_path / "x.en").write_bytes(lines(*(f"sentence {n}" for n in range(20_000))))
     (tmp_path / "x.de").write_bytes(lines(*(f"Satz {n}" for n in range(20_000))))
     script = (

@@ -1,4 +1,4 @@
-"""Reading parallel text: every container and compression gives the same pairs, and damage is never a shorter corpus."""
+"""Reading parallel text: every container and compression gives the same pairs, and damaged files are errors."""
 
 import bz2
 import gzip
