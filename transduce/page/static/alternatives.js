@@ -1,6 +1,6 @@
 // Other translations of a sentence, offered below the panes.
 
-import { element, fill, problem, announce, different } from "./dom.js";
+import { element, fill, problem, announce, different, signed } from "./dom.js";
 import { fetchTranslation } from "./api.js";
 import { drawTranslation, describeWord } from "./translation_pane.js";
 
@@ -14,7 +14,8 @@ export async function openAlternatives(view, node) {
   fill(view.alternatives, element("p", { class: "muted" }, "Looking for alternatives …"));
   view.alternatives.hidden = false;
   try {
-    sentence.others ??= (await fetchTranslation({ text: sentence.source, n_best: ALTERNATIVES }, request?.signal)).translations[0].n_best;
+    const options = { text: sentence.source, n_best: ALTERNATIVES };
+    sentence.others ??= distinct((await fetchTranslation(options, request?.signal)).translations[0].n_best);
   } catch (error) {
     if (!request?.signal.aborted) fill(view.alternatives, problem(error));
     return;
@@ -31,6 +32,11 @@ export async function openAlternatives(view, node) {
   view.alternatives.querySelector("li button").focus();
 }
 
+// Different tokens can make the same text: keep the best of each.
+function distinct(translations) {
+  return translations.filter(({ text }, place) => translations.findIndex((other) => other.text === text) === place);
+}
+
 function alternative(view, entry, other) {
   const sentence = view.sentences[entry.sentence];
   const isShown = other.text === sentence.text;
@@ -39,7 +45,7 @@ function alternative(view, entry, other) {
     onclick: () => chooseAlternative(view, entry, other),
   },
   element("span", {}, isShown ? other.text : different(sentence.text, other.text)[1]),
-  element("span", { class: "muted small number", title: "log-probability, normalized by length" }, other.score.toFixed(2))));
+  element("span", { class: "muted small number", title: "log-probability, normalized by length" }, signed(other.score, 2))));
 }
 
 // Show another translation of a sentence. What was known of the words of the first one is dropped.

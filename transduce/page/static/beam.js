@@ -1,6 +1,6 @@
 // The beam search as a tree: what was kept, what was given up and why.
 
-import { element, fill, svgElement, showTip, hideTip } from "./dom.js";
+import { element, fill, svgElement, showTip, hideTip, signed } from "./dom.js";
 import { figureColors, figureFrame, saveButtons, shorten, textWidth } from "./figure.js";
 
 const STATES = { kept: "kept", pruned: "given up", ended: "complete" };
@@ -90,14 +90,14 @@ function drawNode(node, colors) {
 function describeNode(node) {
   const state = node.best ? "on the path of the translation" : STATES[node.state];
   const reason = node.reason ? `: ${node.reason}` : "";
-  return `${node.label.replace("✕ ", "")} · log P ${node.log_prob.toFixed(2)} · ${state}${reason}`;
+  return `${node.label.replace("✕ ", "")} · log P ${signed(node.log_prob, 2)} · ${state}${reason}`;
 }
 
 function hypotheses(inspection) {
   const rows = inspection.beam.hypotheses.map((hypothesis, place) => element("tr", {},
     element("td", { class: "number" }, String(place + 1)),
     element("td", { lang: inspection.model.target_language, dir: "auto" }, hypothesis.text),
-    element("td", { class: "number" }, hypothesis.score.toFixed(3))));
+    element("td", { class: "number" }, signed(hypothesis.score, 3))));
   return element("div", { class: "scroll" }, element("table", { class: "hypotheses" },
     element("caption", { class: "visually-hidden" }, "Complete hypotheses"),
     element("thead", {}, element("tr", {}, ["#", "Complete hypothesis", "Score"].map((text) => element("th", { scope: "col" }, text)))),
@@ -110,7 +110,7 @@ function asText(beam) {
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
     const rows = beam.nodes.slice(1).map((node) => element("tr", {},
-      [node.step, nodeLabel(node), STATES[node.state], node.log_prob.toFixed(2), node.reason].map((cell) => element("td", {}, String(cell)))));
+      [node.step, nodeLabel(node), STATES[node.state], signed(node.log_prob, 2), node.reason].map((cell) => element("td", {}, String(cell)))));
     details.append(element("div", { class: "scroll" }, element("table", {},
       element("thead", {}, element("tr", {}, ["Step", "Token", "State", "log P", "Reason"].map((text) => element("th", { scope: "col" }, text)))),
       element("tbody", {}, rows))));

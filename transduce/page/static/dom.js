@@ -142,6 +142,11 @@ export function percent(share) {
   return `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }
 
+// A number with a real minus sign.
+export function signed(number, digits) {
+  return number.toFixed(digits).replace("-", "\u2212");
+}
+
 // The colour that a custom property of the stylesheet has in the present theme, as [r, g, b].
 export function themeColor(name) {
   const probe = element("span", { hidden: true });

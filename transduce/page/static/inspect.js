@@ -85,11 +85,15 @@ function askForm(view) {
 }
 
 function takeText(view, text) {
+  if (!text.trim()) {
+    fill(view.messages, problem("The text is empty; type a sentence"));
+    return;
+  }
   Object.assign(view, { text, sentence: 0, word: null, step: 0 });
   loadInspection(view);
 }
 
-// Show "it" of the paper's sentence, and the encoder head in which it looks most at what it stands for.
+// Show "it" of the paper's sentence, and the encoder heads in which it looks most at what it may stand for.
 function takeSample(view, text) {
   view.input.value = text;
   Object.assign(view, { kind: "encoder", figure: "lines", level: "word", overlay: [], without: [], findsReferent: true });
@@ -132,15 +136,12 @@ function findReferent(view) {
   const columns = REFERENTS.map((word) => axes.columns.findIndex(({ label }) => label === word));
   if (row < 0 || columns.some((column) => column < 0)) return;
   view.word = row;
-  let most = -1;
-  for (const { layer, head } of allHeads(view)) {
+  const weigh = ({ layer, head }) => {
     const table = headTable(view.attention.encoder, axes, layer, head);
-    const weight = Math.max(...columns.map((column) => weightAt(table, row, column)));
-    if (weight > most) {
-      most = weight;
-      Object.assign(view, { layer, head });
-    }
-  }
+    return Math.max(...columns.map((column) => weightAt(table, row, column)));
+  };
+  const [first, second] = allHeads(view).map((head) => ({ ...head, weight: weigh(head) })).sort((one, other) => other.weight - one.weight);
+  Object.assign(view, { layer: first.layer, head: first.head, overlay: second?.weight > 0.5 ? [second.name] : [] });
 }
 
 function drawInspection(view) {

@@ -75,9 +75,9 @@ function overlayKey(view, tables) {
 
 // What the chosen word looks at most, as numbers.
 function strongest(view, tables) {
-  return element("div", { class: "split strongest" }, tables.map((table) => element("section", {},
+  return element("div", { class: "split strongest" }, tables.map((table, number) => element("section", {},
     element("h3", { class: "small" }, `“${table.rows[view.word]}” in head ${table.layer}.${table.head}`),
-    element("ol", { class: "bars" }, strongestOf(table, view.word).slice(0, tables.length > 1 ? 3 : STRONGEST).map(({ label, weight }) => bar(label, weight))))));
+    element("ol", { class: "bars" }, strongestOf(table, view.word).slice(0, tables.length > 1 ? 3 : STRONGEST).map(({ label, weight }) => bar(label, weight, false, `var(--series-${number + 1})`))))));
 }
 
 function measureList(view, name) {

@@ -62,10 +62,11 @@ function tokenText(inspection, step) {
 // The translation up to this step; the token that is being chosen is marked.
 function soFar(inspection, step) {
   const tokens = inspection.target.tokens.slice(0, step + 1);
-  return element("p", { class: "so-far", lang: inspection.model.target_language },
+  return element("p", { class: "so-far", lang: inspection.model.target_language, dir: "auto" },
     tokens.map((token, place) => {
-      const text = `${token.piece.startsWith("\u2581") && place ? " " : ""}${tokenText(inspection, place)}`;
-      return place === step ? element("mark", {}, text) : text;
+      const space = place && (token.piece.startsWith("\u2581") || token.piece === "</s>") ? " " : "";
+      const text = tokenText(inspection, place);
+      return [space, place === step ? element("mark", {}, text) : text];
     }));
 }
 
@@ -80,8 +81,9 @@ function candidates(inspection, step) {
 }
 
 // One line of a bar chart: a label, a bar and the number.
-export function bar(label, share, isChosen = false) {
+export function bar(label, share, isChosen = false, color = null) {
   const line = element("span", { class: "bar" });
+  if (color) line.style.background = color;
   line.style.width = `${Math.max(0.5, share * 100)}%`;
   return element("li", { class: isChosen ? "chosen" : null },
     element("span", { class: "label" }, label, isChosen ? element("span", { class: "visually-hidden" }, " (chosen)") : null),

@@ -45,7 +45,7 @@ export function showTranslate(root, parameters) {
 function build(view) {
   view.later = debounce(() => translateNow(view), WAIT);
   view.source = element("textarea", {
-    id: "source", class: "text", dir: "auto", rows: 6, spellcheck: "false", "aria-labelledby": "source-language",
+    id: "source", class: "text", dir: "auto", rows: 3, spellcheck: "false", "aria-labelledby": "source-language",
     "aria-describedby": "count", placeholder: "Type or paste a text, or drop a file", value: view.text,
     oninput: () => typed(view),
     onpaste: (event) => takeFile(view, event, event.clipboardData),
