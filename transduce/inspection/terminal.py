@@ -17,6 +17,8 @@ from transduce.translation.alignment import alignment_layer
 ALTERNATIVES = 3  # shown at each step
 HYPOTHESES = 4
 STRONGEST = 4  # heads for each measure
+DISTANT = 3  # words
+PAIRS = 6  # of distant words
 # Of each measure, the heads with the largest share are shown if it is at least this.
 TELLING = 0.3
 _MEASURES = {
@@ -43,10 +45,10 @@ def print_inspection(inspection: Inspection) -> None:
     console.print(_steps(inspection))
     console.print()
     console.print(_hypotheses(inspection))
-    heads = _telling_heads(inspection)
-    if heads.row_count:
-        console.print()
-        console.print(heads)
+    for table in (_telling_heads(inspection), _distant_words(inspection)):
+        if table.row_count:
+            console.print()
+            console.print(table)
 
 
 def _steps(inspection: Inspection) -> Table:
@@ -118,6 +120,26 @@ def _telling_heads(inspection: Inspection) -> Table:
         shown = [f"{head} {share:.2f}" for share, head in best if share >= TELLING]
         if shown:
             table.add_row(meaning, "  ".join(shown))
+    return table
+
+
+def _distant_words(inspection: Inspection) -> Table:
+    """Return a table of distant words of the source that heads of the encoder connect."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("distant words", "head and its share of attention"):
+        table.add_column(name)
+    side = inspection.source
+    found = []
+    for (layer, head, query, key), weight in np.ndenumerate(inspection.attention["encoder"]):
+        start = side.tokens[query].word
+        end = side.tokens[key].word
+        if weight < TELLING or start is None or end is None or abs(start - end) < DISTANT:
+            continue
+        pair = (side.words[start], side.words[end])
+        if all(any(map(str.isalnum, word)) for word in pair):
+            found.append((float(weight), pair, f"encoder.{layer + 1}.{head + 1}"))
+    for weight, (query_word, key_word), name in sorted(found, reverse=True)[:PAIRS]:
+        table.add_row(Text(f"{query_word} -> {key_word}"), f"{name} {weight:.2f}")
     return table
 
 
