@@ -138,8 +138,8 @@ def _distant_words(inspection: Inspection) -> Table:
         pair = (side.words[start], side.words[end])
         if all(any(map(str.isalnum, word)) for word in pair):
             found.append((float(weight), pair, f"encoder.{layer + 1}.{head + 1}"))
-    for weight, (query_word, key_word), name in sorted(found, reverse=True)[:PAIRS]:
-        table.add_row(Text(f"{query_word} -> {key_word}"), f"{name} {weight:.2f}")
+    for share, (query_word, key_word), name in sorted(found, reverse=True)[:PAIRS]:
+        table.add_row(Text(f"{query_word} -> {key_word}"), f"{name} {share:.2f}")
     return table
 
 
