@@ -328,6 +328,37 @@ def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
             assert ours.token_log_probs == pytest.approx(theirs.token_log_probs, abs=1e-4)
 
 
+class Arriving:
+    """A feed in which each job arrives when an earlier one has been taken."""
+
+    def __init__(self, jobs):
+        self.waiting, self.asked = list(jobs), []
+
+    def longest(self):
+        return len(self.waiting[0].source) if self.waiting else 0
+
+    def take(self, count, longest):
+        self.asked.append((count, longest))
+        fitting = [job for job in self.waiting if len(job.source) <= longest][: min(count, 1)]
+        for job in fitting:
+            self.waiting.remove(job)
+        return fitting
+
+
+@torch.inference_mode()
+def test_jobs_that_arrive_during_a_search_join_it_and_find_the_same(monkeypatch):
+    model, config = accelerated(N=1), SearchConfig(beam_size=2, max_length=2)
+    sources = [[5, 6, 0], [*range(2, 8), 0], [7, 0]]
+    jobs = jobs_of(sources, config, [(), (), (3,)])
+    monkeypatch.setattr(slots, "STREAM_SOURCE", 4)
+    monkeypatch.setattr(slots, "STREAM_PLACES", 2)
+    feed = Arriving(jobs)
+    found = dict(slots.stream(model, feed, config, {}))
+    expected = dict(slots.search(model, jobs, config, {}))
+    assert ids(found[i] for i in range(3)) == ids(expected[i] for i in range(3))
+    assert {longest for _, longest in feed.asked} == {4, 8}  # two shapes, one after the other
+
+
 def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
     recorded, device = [], torch.device("cuda:1")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", MagicMock)

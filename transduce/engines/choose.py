@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,10 +27,13 @@ def choose_engine(
     device: str | None,
     precision: Precision,
     build: Callable[[ModelConfig], Any] | None = None,
+    *,
+    workers: int = 1,
 ) -> Engine:
     """Return the engine of this name, or with "auto" the fastest that can run the bundles.
 
-    `build` makes a user's own model from its config; only torch can run it.
+    `build` makes a user's own model from its config; only torch can run it. `workers` is the number
+    of searches that CTranslate2 can run at the same time; they share the cores.
     """
     if name not in get_args(EngineName):
         expected = ", ".join(get_args(EngineName))
@@ -50,10 +54,10 @@ def choose_engine(
     is_single = len(bundles) == 1
     can_run = is_standard and is_single and not is_half
     if name == "ctranslate2":
-        return _ctranslate2_engine(bundles, name, device, precision)
+        return _ctranslate2_engine(bundles, name, device, precision, workers)
     if name == "auto" and can_run and _prefers_ctranslate2(bundles[0], device):
         try:
-            return _ctranslate2_engine(bundles, name, device, precision)
+            return _ctranslate2_engine(bundles, name, device, precision, workers)
         except ExportError as error:
             if precision == "int8":
                 raise
@@ -62,7 +66,11 @@ def choose_engine(
 
 
 def _ctranslate2_engine(
-    bundles: Sequence[Bundle], name: EngineName, device: str | None, precision: Precision
+    bundles: Sequence[Bundle],
+    name: EngineName,
+    device: str | None,
+    precision: Precision,
+    workers: int,
 ) -> Engine:
     from transduce.engines.ctranslate2 import CTranslate2Engine
 
@@ -79,7 +87,21 @@ def _ctranslate2_engine(
     quantization: Quantization = "float32" if precision == "float32" else "int8"
     # torch has no int8, so it cannot take over where int8 was requested.
     by_name = name == "ctranslate2" or precision == "int8"
-    return CTranslate2Engine(bundles[0], device, quantization=quantization, by_name=by_name)
+    return CTranslate2Engine(
+        bundles[0],
+        device,
+        quantization=quantization,
+        threads=max(1, usable_cores() // workers) if workers > 1 else 0,
+        workers=workers,
+        by_name=by_name,
+    )
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _torch_engine(

@@ -56,6 +56,7 @@ class CTranslate2Engine:
         *,
         quantization: Quantization = "int8",
         threads: int = 0,
+        workers: int = 1,
         folder: Path | None = None,
         by_name: bool = False,
     ) -> None:
@@ -65,13 +66,15 @@ class CTranslate2Engine:
             bundle: The bundle to run.
             device: Such as "cpu" or "cuda:0"; by default a GPU if there is one.
             quantization: The precision of weights and products.
-            threads: How many threads to use; 0 lets CTranslate2 choose.
+            threads: How many threads each worker uses; 0 lets CTranslate2 choose.
+            workers: How many searches can run at the same time, called from several threads.
             folder: A converted model; by default it is made and kept beside the bundle.
             by_name: Refuse searches that CTranslate2 does differently from torch.
         """
         runtime = require("ctranslate2", extra="ctranslate2")
         self._bundle = bundle
         self._by_name = by_name
+        self.workers = workers
         _check_device(runtime, device)
         device_name, _, number = (device or "auto").partition(":")
         folder = folder or converted(bundle, quantization)
@@ -81,6 +84,7 @@ class CTranslate2Engine:
                 device_name,
                 device_index=int(number or 0),
                 compute_type=quantization,
+                inter_threads=workers,
                 intra_threads=threads,
             )
         except (RuntimeError, ValueError) as error:

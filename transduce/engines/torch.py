@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,9 @@ from transduce.model import State, Tokens, Transformer
 from transduce.search.hypothesis import Hypothesis, Job
 from transduce.search.search import Ensemble, ensemble, search, sentence_seed
 from transduce.storage.bundle import Bundle
+
+if TYPE_CHECKING:
+    from transduce.engines.cuda.continuous_batching import Feed
 
 BATCH_TOKENS = 16_384  # source tokens and possible target tokens of all hypotheses in a batch
 # In half precision source rows are padded to a multiple of this: attention then adds up in the same
@@ -168,6 +171,27 @@ class TorchEngine:
             self._accelerate()
             yield self.models
 
+    def can_stream(self) -> bool:
+        """Return whether jobs can join a running search: on a GPU, in half precision."""
+        if self.device.type != "cuda" or len(self.models) > 1 or self.dtype == torch.float32:
+            return False
+        with self._turn:
+            self._accelerate()
+        return self._deviation is None
+
+    @torch.inference_mode()
+    def stream(
+        self, feed: Feed, config: SearchConfig, *, token_scores: bool = True
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield the number and the hypotheses of each job of a feed, until none waits."""
+        from transduce.engines.cuda import continuous_batching  # needs Triton
+
+        with self._turn, _evaluating(self.models), torch.cuda.device(self.device):
+            self._accelerate()
+            yield from continuous_batching.stream(
+                self.models[0], feed, config, self._graphs, token_scores=token_scores
+            )
+
     def _search(
         self, jobs: Sequence[Job], config: SearchConfig, token_scores: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
@@ -228,13 +252,18 @@ class TorchEngine:
 def _jobs(
     sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[Job]:
-    limits = {length: config.limit(length) for length in set(map(len, sources))}
     jobs = []
     for number, source in enumerate(sources):
-        prefix = prefixes[number] if prefixes else ()
-        seed = sentence_seed(config.seed, source) if config.temperature > 0 else 0
-        jobs.append(Job(number, source, limits[len(source)], prefix, seed))
+        jobs.append(make_job(number, source, prefixes[number] if prefixes else (), config))
     return jobs
+
+
+def make_job(
+    number: int, source: Sequence[int], prefix: Sequence[int], config: SearchConfig
+) -> Job:
+    """Return the job of searching one source."""
+    seed = sentence_seed(config.seed, source) if config.temperature > 0 else 0
+    return Job(number, source, config.limit(len(source)), prefix, seed)
 
 
 def refuse_other_protocol(model: Any) -> None:

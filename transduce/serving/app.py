@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from transduce.errors import TransduceError
 from transduce.serving import deepl, libretranslate, page_routes, v1
+from transduce.serving.caller import Busy, Cancelled
 from transduce.serving.limits import BodyLimits
 from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
 from transduce.serving.openapi import describe
-from transduce.serving.queue import Busy, Cancelled
 from transduce.serving.security import RequestError, TooManyRequests
 from transduce.serving.service import Service
 

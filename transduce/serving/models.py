@@ -9,12 +9,13 @@ from pathlib import Path
 
 from transduce.config import SearchConfig
 from transduce.describe import count_parameters
-from transduce.engines.choose import EngineName, Precision, choose_engine
-from transduce.errors import BundleError, InputError, TransduceError
+from transduce.engines.choose import EngineName, Precision, choose_engine, usable_cores
+from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue import BatchingEngine, QueueSettings
 from transduce.storage.bundle import find_bundle, load_bundle
 from transduce.translation.translator import Translator
 
+MOST_WORKERS = 4  # more cores make each batch faster instead
 Say = Callable[[str], None]
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
@@ -94,19 +95,25 @@ def load_models(
     precision: Precision = "auto",
     search: Callable[[SearchConfig], SearchConfig] | None = None,
     queue: QueueSettings | None = None,
+    workers: int | None = None,
     say: Say = print,
 ) -> Models:
     """Load bundles; without any, the newest of ./runs or the one in the package.
 
-    A bundle that cannot be loaded is reported, and the others are served.
+    A bundle that cannot be loaded is reported, and the others are served. `workers` is the number
+    of batches that CTranslate2 translates at the same time.
     """
+    if workers is None:
+        workers = min(usable_cores(), MOST_WORKERS)
+    if workers < 1:
+        raise ConfigError(f"workers is {workers}; expected at least 1")
     folders = [find_bundle(place) for place in places] or [find_bundle()]
     models = Models()
     for folder in folders:
         name = _unused_name(folder, models)
         try:
             bundle = load_bundle(folder)
-            inner = choose_engine([bundle], engine, device, precision)
+            inner = choose_engine([bundle], engine, device, precision, workers=workers)
             direct = Translator(bundle, engine=inner, search=search)
             batching = BatchingEngine(inner, queue or QueueSettings())
             translator = Translator(bundle, engine=batching, search=search)

@@ -1,71 +1,48 @@
-"""The queue in front of an engine: sentences of all requests share batches."""
+"""The queue in front of an engine: sentences of all requests share batches.
+
+Requests take turns, one sentence each, so that a long document does not delay short requests. On a
+CPU a worker takes a batch of sentences at a time. On a GPU sentences join the running batch between
+two steps, as soon as others have left it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import SearchConfig
-from transduce.errors import TransduceError
-from transduce.search.hypothesis import Hypothesis
+from transduce.search.hypothesis import Hypothesis, Job
+from transduce.serving.caller import Busy, Caller, Cancelled, current_caller
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
 
-
-class Busy(TransduceError):
-    """A request that the server has no room for now."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after  # seconds
-
-
-class Cancelled(TransduceError):
-    """A request whose client has gone."""
+LOOK_AGAIN = 0.05  # seconds after which a caller looks whether its client has gone
+QUIET = 5.0  # seconds without another request, after which none is expected
+MOST_DELAYED = 0.25  # seconds that a long sentence waits before short ones wait for it
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
-    """How much waits and how much is translated together."""
+    """How much waits, and how much is translated together."""
 
-    batch_tokens: int = 1024  # source tokens in a batch
+    batch_tokens: int = 1_024  # source tokens in a batch
+    # Source tokens in a batch of a single request while others are expected: a request that
+    # arrives in the meantime waits for this batch.
+    share_tokens: int = 128
     queue_tokens: int = 65_536  # source tokens that may wait
-    workers: int = 1  # batches that are searched at the same time
-
-
-class Caller:
-    """One request of a client: when its answer is no longer needed."""
-
-    def __init__(self, deadline: float | None = None) -> None:
-        self.deadline = deadline  # of time.monotonic()
-        self.cancelled = threading.Event()
-
-
-_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-
-
-@contextmanager
-def calling(caller: Caller) -> Iterator[None]:
-    """Make all searches of this thread belong to a request."""
-    token = _CALLER.set(caller)
-    try:
-        yield
-    finally:
-        _CALLER.reset(token)
 
 
 @dataclass(eq=False)
 class _Call:
     """One call of `search`: the sentences that wait, and the results so far."""
 
-    key: tuple[Any, ...]  # only calls with the same key share a batch
+    key: tuple[SearchConfig, bool]  # only calls with the same key share a batch
     sources: Sequence[Sequence[int]]
     prefixes: Sequence[Sequence[int]]
     caller: Caller
@@ -73,30 +50,35 @@ class _Call:
     found: dict[int, list[Hypothesis]] = field(default_factory=dict)
     error: BaseException | None = None
     done: threading.Event = field(default_factory=threading.Event)
+    since: float = field(default_factory=time.monotonic)
+
+    def next_length(self) -> int:
+        """Return the number of tokens of the next sentence."""
+        return len(self.sources[self.waiting[0]])
 
 
-_Item = tuple[_Call, int]
+_Item = tuple[_Call, int]  # a call and the number of one of its sources
 
 
 class BatchingEngine:
-    """An engine that merges the searches of many threads into batches of another engine.
-
-    Calls take turns: each batch takes one sentence of every call, then a second one, and so on, so
-    that a long document does not delay short requests.
-    """
+    """An engine that merges the searches of many threads into batches of another engine."""
 
     def __init__(self, engine: Engine, settings: QueueSettings) -> None:
         self.engine = engine
         self.settings = settings
         self.waiting_tokens = 0
-        self._calls: deque[_Call] = deque()  # with waiting sentences; the first is next
+        self._calls: deque[_Call] = deque()  # those with waiting sentences; the first is next
         self._changed = threading.Condition()
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"translate-{number}", daemon=True)
-            for number in range(settings.workers)
-        ]
-        for thread in self._threads:
+        self._last_caller: Caller | None = None
+        self._changed_at = 0.0  # when another request than the one before it entered
+        can_stream = getattr(engine, "can_stream", None)
+        work = self._stream if can_stream and can_stream() else self._search_batch
+        self._threads = []
+        for number in range(getattr(engine, "workers", 1)):
+            name = f"translate-{number}"
+            thread = threading.Thread(target=self._work, args=(work,), name=name, daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     @property
@@ -112,42 +94,47 @@ class BatchingEngine:
         prefixes: Sequence[Sequence[int]] = (),
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """Return the n best hypotheses of each source, best first."""
-        caller = _CALLER.get() or Caller()
-        call = _Call((config, token_scores, bool(prefixes)), sources, prefixes, caller)
+        """Return the n best hypotheses of each source, best first.
+
+        Raises `Busy` if too much waits or the deadline of the request has passed, and `Cancelled`
+        if its client has gone; its sentences then leave the queue.
+        """
+        if not sources:
+            return []
+        call = _Call((config, token_scores), sources, prefixes, current_caller())
         call.waiting.extend(range(len(sources)))
         self._enter(call)
-        while not call.done.wait(self._patience(caller)):
-            if caller.cancelled.is_set():
+        while not call.done.wait(call.caller.seconds_left(LOOK_AGAIN)):
+            if call.caller.cancelled.is_set():
                 self._leave(call, Cancelled("the client has gone"))
-            elif caller.deadline is not None and time.monotonic() > caller.deadline:
+            elif call.caller.is_late():
                 self._leave(call, Busy("the translation took too long; send less text", 1))
         if call.error is not None:
             raise call.error
         return [call.found[number] for number in range(len(sources))]
 
     def close(self) -> None:
-        """Stop the workers after the batches that they are searching."""
+        """Stop the workers after the sentences that they are searching."""
         with self._changed:
             self._closed = True
+            waiting = [*self._calls]
             self._changed.notify_all()
+        for call in waiting:
+            self._leave(call, Busy("the server is stopping", 5))
         for thread in self._threads:
             thread.join()
-
-    @staticmethod
-    def _patience(caller: Caller) -> float:
-        """Return for how many seconds a caller waits until it looks at the clock."""
-        if caller.deadline is None:
-            return 0.1
-        return min(0.1, max(0.0, caller.deadline - time.monotonic()) + 0.001)
 
     def _enter(self, call: _Call) -> None:
         tokens = sum(map(len, call.sources))
         with self._changed:
             if self._closed:
                 raise Busy("the server is stopping", 5)
+            # A text that is longer than the queue is accepted when nothing else waits.
             if self.waiting_tokens and self.waiting_tokens + tokens > self.settings.queue_tokens:
                 raise Busy("the server has too much to translate; try again later", 2)
+            if call.caller is not self._last_caller:
+                self._last_caller = call.caller
+                self._changed_at = call.since
             self.waiting_tokens += tokens
             self._calls.append(call)
             self._changed.notify()
@@ -164,59 +151,145 @@ class BatchingEngine:
             call.error = error
             call.done.set()
 
-    def _work(self) -> None:
+    def _work(self, work: Any) -> None:
+        """Work on what waits until the queue is closed."""
         while True:
             with self._changed:
                 while not self._calls and not self._closed:
                     self._changed.wait()
                 if self._closed:
-                    for call in self._calls:
-                        call.error = Busy("the server is stopping", 5)
-                        call.done.set()
                     return
-                batch = self._next_batch()
-            self._run(batch)
+                key = self._calls[0].key
+            work(key)
 
-    def _next_batch(self) -> list[_Item]:
-        """Take the sentences of the next batch: one of each call in turn."""
-        key = self._calls[0].key
-        batch: list[_Item] = []
-        tokens = 0
-        turn = deque(call for call in self._calls if call.key == key)
-        while turn:
-            call = turn.popleft()
-            number = call.waiting[0]
-            length = len(call.sources[number])
-            if batch and tokens + length > self.settings.batch_tokens:
-                break
-            call.waiting.popleft()
-            batch.append((call, number))
-            tokens += length
-            if call.waiting:
-                turn.append(call)
-
-        # The calls of this batch that still wait go behind all others.
-        self.waiting_tokens -= tokens
-        taken = {id(call) for call, _ in batch}
-        others = [call for call in self._calls if id(call) not in taken]
-        again = [call for call in self._calls if id(call) in taken and call.waiting]
-        self._calls = deque([*others, *again])
-        return batch
-
-    def _run(self, batch: list[_Item]) -> None:
-        (config, token_scores, has_prefixes) = batch[0][0].key
+    def _search_batch(self, key: tuple[SearchConfig, bool]) -> None:
+        """Take one batch and search it."""
+        with self._changed:
+            is_alone = len(self._calls) == 1
+            is_quiet = time.monotonic() - self._changed_at > QUIET
+            is_small = is_alone and not is_quiet
+            settings = self.settings
+            tokens = settings.share_tokens if is_small else settings.batch_tokens
+            items = self._take(key, tokens=tokens)
+        if not items:
+            return  # another worker was faster
+        config, token_scores = key
         try:
             found = self.engine.search(
-                [call.sources[number] for call, number in batch],
+                [call.sources[number] for call, number in items],
                 config,
-                prefixes=[call.prefixes[number] for call, number in batch] if has_prefixes else (),
+                prefixes=_prefixes(items),
                 token_scores=token_scores,
             )
         except BaseException as error:
-            for call in {id(call): call for call, _ in batch}.values():
-                self._leave(call, error)
+            self._fail(items, error)
             return
-        for (call, number), hypotheses in zip(batch, found, strict=True):
-            call.found[number] = hypotheses
-            if len(call.found) == len(call.sources):
-                call.done.set()
+        for item, hypotheses in zip(items, found, strict=True):
+            self._deliver(item, hypotheses)
+
+    def _stream(self, key: tuple[SearchConfig, bool]) -> None:
+        """Feed sentences to a running search for as long as any wait."""
+        config, token_scores = key
+        feed = _Feed(self, key)
+        try:
+            for number, hypotheses in self.engine.stream(feed, config, token_scores=token_scores):  # type: ignore[attr-defined]
+                self._deliver(feed.running.pop(number), hypotheses)
+        except BaseException as error:
+            self._fail([*feed.running.values()], error)
+
+    def _take(
+        self,
+        key: tuple[SearchConfig, bool],
+        *,
+        tokens: int,
+        count: int | None = None,
+        longest: int | None = None,
+    ) -> list[_Item]:
+        """Take sentences from the queue, one of each call in turn. The caller holds the lock.
+
+        When all calls but one are complete, that one does not fill up the batch: the others would
+        wait for it.
+        """
+        items: list[_Item] = []
+        taken_tokens = 0
+        turn = deque(call for call in self._calls if call.key == key)
+        served: set[_Call] = set()
+        while turn and (count is None or len(items) < count):
+            call = turn.popleft()
+            is_last = not turn and call in served and len(served) > 1
+            if is_last and count is None:
+                break
+            length = call.next_length()
+            if longest is not None and length > longest:
+                continue
+            if items and taken_tokens + length > tokens:
+                break
+            items.append((call, call.waiting.popleft()))
+            served.add(call)
+            taken_tokens += length
+            if call.waiting:
+                turn.append(call)
+
+        # Calls that were served go behind those that were not.
+        self.waiting_tokens -= taken_tokens
+        others = [call for call in self._calls if call not in served]
+        again = [call for call in self._calls if call in served and call.waiting]
+        self._calls = deque([*others, *again])
+        if self._calls:
+            self._changed.notify()
+        return items
+
+    @staticmethod
+    def _deliver(item: _Item, hypotheses: list[Hypothesis]) -> None:
+        call, number = item
+        call.found[number] = hypotheses
+        if len(call.found) == len(call.sources):
+            call.done.set()
+
+    def _fail(self, items: Sequence[_Item], error: BaseException) -> None:
+        """Pass an error of the engine on to the calls that it concerns."""
+        for call in {call for call, _ in items}:
+            self._leave(call, error)
+
+
+class _Feed:
+    """The sentences of the queue as jobs of a running search."""
+
+    def __init__(self, queue: BatchingEngine, key: tuple[SearchConfig, bool]) -> None:
+        self.queue = queue
+        self.key = key
+        self.running: dict[int, _Item] = {}
+        self._numbers = itertools.count()
+
+    def longest(self) -> int:
+        """Return how many tokens the next source needs, or 0 if no job of this search is next."""
+        with self.queue._changed:
+            calls = self.queue._calls
+            return calls[0].next_length() if calls and calls[0].key == self.key else 0
+
+    def take(self, count: int, longest: int) -> list[Job]:
+        """Return jobs; none if the first that waits does not fit here and has waited for long."""
+        from transduce.engines.torch import make_job
+
+        with self.queue._changed:
+            calls = self.queue._calls
+            if not calls or self.queue._closed:
+                return []
+            fits = calls[0].key == self.key and calls[0].next_length() <= longest
+            if not fits and time.monotonic() - calls[0].since > MOST_DELAYED:
+                return []
+            items = self.queue._take(self.key, tokens=count * longest, count=count, longest=longest)
+        jobs = []
+        for call, place in items:
+            number = next(self._numbers)
+            self.running[number] = (call, place)
+            prefix = call.prefixes[place] if call.prefixes else ()
+            jobs.append(make_job(number, call.sources[place], prefix, self.key[0]))
+        return jobs
+
+
+def _prefixes(items: Sequence[_Item]) -> Sequence[Sequence[int]]:
+    """Return the prefixes of sentences, or none at all."""
+    if not any(call.prefixes for call, _ in items):
+        return ()
+    return [call.prefixes[number] if call.prefixes else () for call, number in items]

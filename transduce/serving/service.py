@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -14,8 +13,8 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from transduce.errors import TransduceError
+from transduce.serving.caller import Busy, Caller, calling
 from transduce.serving.models import Models
-from transduce.serving.queue import Busy, Caller, calling
 from transduce.serving.security import Gate, RequestError
 from transduce.serving.settings import ServerSettings
 
@@ -60,7 +59,7 @@ class Service:
 
     async def run(self, request: Request, function: Callable[[], Result]) -> Result:
         """Run a function in a thread; give up at the deadline, or when the client has gone."""
-        caller = self._new_caller()
+        caller = Caller(self.settings.answer_seconds)
         work = self._start(caller, function)
         watch = asyncio.ensure_future(_disconnected(request))
         try:
@@ -76,7 +75,7 @@ class Service:
 
     async def stream(self, function: Callable[[Emit], Any]) -> AsyncIterator[bytes]:
         """Run a function in a thread and yield what it emits as server-sent events."""
-        caller = self._new_caller()
+        caller = Caller(self.settings.answer_seconds)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -104,9 +103,6 @@ class Service:
         """Stop all threads."""
         self.models.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _new_caller(self) -> Caller:
-        return Caller(time.monotonic() + self.settings.answer_seconds)
 
     def _start(self, caller: Caller, function: Callable[[], Result]) -> asyncio.Future[Result]:
         """Start a function in a thread, if one is free."""

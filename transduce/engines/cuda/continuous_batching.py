@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain, groupby
-from typing import Any
+from itertools import chain, groupby, islice
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -38,6 +38,8 @@ CAPACITY = 32
 ROOM = 2048 * 96  # the largest number of target positions of all rows, and of source positions
 KEPT = 8  # how many shapes keep their graphs
 READ = 256  # sources encoded at once: the GPU starts while Python prepares the next
+STREAM_PLACES = 64  # sentences that are searched at once while others arrive
+STREAM_SOURCE = 64  # source tokens that a place has at least, so that most sentences fit
 STEPS = 2  # steps between two checks for finished sentences
 _RECORDING = threading.Lock()  # torch can record one graph at a time
 # Shapes that ran out of memory: the number of places that fit.
@@ -75,28 +77,31 @@ class Slots:
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}
 
     def search(
-        self, jobs: Sequence[Job], token_scores: bool
+        self, take: Callable[[int], list[Job]], token_scores: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield the number and the hypotheses of each job, in the order in which they finish.
 
-        While Python examines the result of one round of steps, the GPU runs the next one.
+        `take` returns at most the given number of jobs; it is called between steps, and the search
+        ends when there are none. While Python examines the result of one round of steps, the GPU
+        runs the next one.
         """
         self.graphs.run("weights", self.state.refresh)
-        waiting = list(reversed(jobs))
         empty = list(range(self.B))
         places: dict[int, tuple[Job, int]] = {}  # the job in a place, and the step when it began
         begun = 0  # steps that have been launched
         under_way: deque[tuple[int, Any]] = deque()  # last step of each round, and its event
-        while waiting or places:
+        while True:
             # Fill empty places: several at a time, unless nothing else is left to do.
-            if waiting and empty and (len(empty) * 8 >= self.B or not places):
-                new_jobs = [waiting.pop() for _ in empty[: len(waiting)]]
+            if empty and (len(empty) * 8 >= self.B or not places):
+                new_jobs = take(len(empty))
                 filled = empty[: len(new_jobs)]
                 empty = empty[len(new_jobs) :]
                 for start in range(0, len(new_jobs), READ):
                     self._fill(filled[start : start + READ], new_jobs[start : start + READ])
                 for place, job in zip(filled, new_jobs, strict=True):
                     places[place] = (job, begun)
+            if not places:
+                return
 
             # Launch the next round of steps, so that two rounds are under way.
             steps_needed = max(since + job.limit + 1 - begun for job, since in places.values())
@@ -283,6 +288,38 @@ def search(
         yield from _search_shape(model, waiting, config, S, W, kept, token_scores)
 
 
+class Feed(Protocol):
+    """Jobs that arrive while others are searched."""
+
+    def longest(self) -> int:
+        """Return how many tokens the next source needs, or 0 if no job waits."""
+
+    def take(self, count: int, longest: int) -> list[Job]:
+        """Return at most this many jobs, with sources of at most `longest` tokens."""
+
+
+def stream(
+    model: Transformer,
+    feed: Feed,
+    config: SearchConfig,
+    kept: dict[tuple[Any, ...], Slots],
+    *,
+    token_scores: bool = True,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Yield the number and the hypotheses of each job of a feed, until none waits.
+
+    Jobs join the running batch between steps. Those with longer sources than its places have begin
+    when the batch is empty; the feed decides when it holds others back for them.
+    """
+    while needed := feed.longest():
+        model.check_length(needed)
+        S = max(STREAM_SOURCE, 1 << (needed - 1).bit_length())
+        W = up_to(config.limit(S) + 1, CAPACITY)
+        B = max(1, min(STREAM_PLACES, ROOM // max(config.width * W, S)))
+        slots = _places(model, (config, B, S, W), kept)
+        yield from slots.search(partial(feed.take, longest=S), token_scores)
+
+
 def _search_shape(
     model: Transformer,
     waiting: list[Job],
@@ -302,7 +339,8 @@ def _search_shape(
         other_shapes = len(kept) - (key in kept)
         done: set[int] = set()
         try:
-            for number, hypotheses in _places(model, key, kept).search(waiting, token_scores):
+            slots = _places(model, key, kept)
+            for number, hypotheses in slots.search(_taking(waiting), token_scores):
                 yield number, hypotheses
                 done.add(number)
         except torch.OutOfMemoryError:
@@ -318,6 +356,12 @@ def _search_shape(
         if not other_shapes:
             fitted[config, S, W] = B // 2
         waiting = [job for job in waiting if job.number not in done]
+
+
+def _taking(jobs: Sequence[Job]) -> Callable[[int], list[Job]]:
+    """Return a function that takes the next jobs of a list."""
+    waiting = iter(jobs)
+    return lambda count: list(islice(waiting, count))
 
 
 def _places(
