@@ -65,6 +65,7 @@ mutate: .venv/dev.stamp
 
 # mutmut changes operators, numbers and arguments in transduce/search and transduce/model; its settings are in
 # pyproject.toml. It has an environment of its own, because mutmut 3.8 fails with pytest 9.2.
+# A part of it: make mutate-arithmetic ONLY='transduce.search.candidates.*'
 .cache/mutmut/stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .cache/mutmut/env
 	.cache/mutmut/env/bin/python -m pip install --quiet -c constraints.txt '.[dev]'
@@ -75,7 +76,7 @@ mutate-arithmetic: .cache/mutmut/stamp
 	mkdir -p .cache/mutmut/work
 	rm -rf .cache/mutmut/work/transduce .cache/mutmut/work/tests
 	cp -r transduce tests pyproject.toml .cache/mutmut/work
-	cd .cache/mutmut/work && OMP_NUM_THREADS=1 ../env/bin/mutmut run --max-children 2
+	cd .cache/mutmut/work && OMP_NUM_THREADS=1 ../env/bin/mutmut run --max-children 2 $(if $(ONLY),'$(ONLY)')
 	cd .cache/mutmut/work && ../env/bin/mutmut results
 
 clean:
