@@ -410,6 +410,27 @@ def test_the_keyboard_is_enough(open_page):
     assert page.evaluate("document.activeElement.dataset.head") == "encoder.6.2"
 
 
+def test_the_focus_stays_where_it_is_when_a_view_is_drawn_anew(open_page):
+    page = inspect(open_page)
+    for control in (
+        "button:text-is('Heat map')",
+        "button:text-is('Cross')",
+        "#toggle-head",
+        "button:text-is('Tokens')",
+    ):
+        page.locator(control).focus()
+        before = page.evaluate(
+            "document.activeElement.outerHTML.replace(/ aria-pressed.*|>.*/, '')"
+        )
+        page.keyboard.press("Enter")
+        expect(page.locator(".parts:not([aria-busy]) .cell").first).to_be_visible()
+        page.wait_for_timeout(100)
+        after = page.evaluate("document.activeElement.outerHTML.replace(/ aria-pressed.*|>.*/, '')")
+        assert after == before
+    page.select_option("label:has-text('Sort by') select", "entropy")
+    expect(page.locator(".sorted .cell").first).to_be_visible()
+
+
 def test_the_first_key_skips_the_navigation(open_page):
     page = open_page(address("inspect", text=ANIMAL))
     page.keyboard.press("Tab")

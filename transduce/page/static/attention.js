@@ -69,7 +69,7 @@ export function weightAt(table, row, column) {
   return table.weights[row * table.columns.length + column];
 }
 
-// ---------------------------------------------------------------- the small picture of one head
+// --- the small picture of one head
 
 export function drawThumbnail(canvas, table, colors) {
   canvas.width = table.columns.length;

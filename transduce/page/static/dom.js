@@ -32,6 +32,16 @@ export function fill(node, ...children) {
   return node;
 }
 
+// Draw something anew; the control that had the focus has it afterwards, if there still is one of its name.
+export function keepFocus(root, draw) {
+  const name = (node) => node.id || [node.tagName, node.dataset.value ?? node.dataset.head ?? node.getAttribute("aria-label")
+    ?? (node.closest("label")?.firstChild ?? node).textContent].join();
+  const wanted = root.contains(document.activeElement) ? name(document.activeElement) : null;
+  draw();
+  if (wanted === null || root.contains(document.activeElement)) return;
+  [...root.querySelectorAll("a, button, select, input, [tabindex]")].find((node) => name(node) === wanted)?.focus({ preventScroll: true });
+}
+
 // A row of buttons of which one is chosen: options are [value, label] pairs.
 export function segmented(label, options, chosen, choose) {
   const buttons = options.map(([value, text]) =>

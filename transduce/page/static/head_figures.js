@@ -7,7 +7,7 @@ import { drawThumbnail, thumbnailColors, weightAt } from "./attention.js";
 const LARGEST_VECTOR = 6_400; // cells; larger heat maps are drawn as one image
 const FAINTEST_LINE = 0.015;
 
-// ---------------------------------------------------------------- heat map
+// --- heat map
 
 // Draw one head as a heat map. A click on a row chooses it; options are {width, row, label, choose}.
 export function heatMap(table, { width, row = null, label, choose }) {
@@ -100,7 +100,7 @@ function explore(figure, table, { left, top, cell, colors, choose }) {
   });
 }
 
-// ---------------------------------------------------------------- lines between words
+// --- lines between words
 
 // Draw heads as lines from each word to the words it attends to, one colour for each head.
 export function lineMap(tables, { width, row = null, label, choose, rowTitle, columnTitle }) {

@@ -98,9 +98,7 @@ function clickHead(view, layer, head, name) {
     view.overlay = others.length < view.overlay.length ? others : [...view.overlay, name].slice(-MOST_OVERLAID);
     view.figure = "lines";
   } else Object.assign(view, { layer, head, overlay: view.overlay.filter((other) => other !== name) });
-  const place = document.activeElement?.dataset.head;
   view.drawHeads();
-  if (place) view.grid.querySelector(`[data-head="${place}"]`)?.focus();
 }
 
 function weightLegend() {

@@ -1,6 +1,6 @@
 // The view Inspect: every head of one translation, step by step, with heads switched off at will.
 
-import { element, fill, choice, problem, announce, debounce, copyText, different } from "./dom.js";
+import { element, fill, keepFocus, choice, problem, announce, debounce, copyText, different } from "./dom.js";
 import { rewriteAddress } from "./address.js";
 import { fetchInspection, standaloneData } from "./api.js";
 import { KINDS, attentionAxes, decodeAttention, headTable, weightAt } from "./attention.js";
@@ -30,15 +30,17 @@ export function showInspect(root, parameters) {
   view.remember = () => remember(view);
   view.toggleHead = (name) => toggleHead(view, name);
   view.drawHeads = () => {
-    drawGrid(view);
-    drawFigure(view);
+    keepFocus(view.parts, () => {
+      drawGrid(view);
+      drawFigure(view);
+    });
     remember(view);
   };
   const data = standaloneData();
   if (data) Object.assign(view, { text: data.inspection.text, without: data.inspection.without });
   layOutInspect(view, root);
 
-  const repaint = () => view.inspection && drawInspection(view);
+  const repaint = () => view.inspection && keepFocus(root, () => drawInspection(view));
   const resized = debounce(() => view.inspection && drawFigure(view), 150);
   window.addEventListener("themechange", repaint);
   window.addEventListener("resize", resized);
@@ -55,7 +57,7 @@ export function showInspect(root, parameters) {
   };
 }
 
-// ---------------------------------------------------------------- the frame of the view
+// --- the frame of the view
 
 function layOutInspect(view, root) {
   view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off", placeholder: "A sentence to translate and look into" });
@@ -100,7 +102,7 @@ function takeSample(view, text) {
   takeText(view, text);
 }
 
-// ---------------------------------------------------------------- asking and drawing
+// --- asking and drawing
 
 async function loadInspection(view) {
   view.request?.abort();
@@ -125,7 +127,7 @@ async function loadInspection(view) {
   view.attention = decodeAttention(inspection);
   fill(view.messages, inspection.notices.map((notice) => element("p", { class: "notice" }, notice)));
   if (view.findsReferent) findReferent(view);
-  drawInspection(view);
+  keepFocus(view.parts, () => drawInspection(view));
   announce(`Translation: ${inspection.translation}`);
 }
 
@@ -184,7 +186,7 @@ function remember(view) {
   });
 }
 
-// ---------------------------------------------------------------- the translation, with all heads and without some
+// --- the translation, with all heads and without some
 
 function drawResult(view) {
   const { inspection } = view;

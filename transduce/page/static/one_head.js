@@ -1,6 +1,6 @@
 // One head, large: its figure, what a chosen word looks at, and its measures.
 
-import { element, fill, segmented, choice, hideTip } from "./dom.js";
+import { element, fill, keepFocus, segmented, choice, hideTip } from "./dom.js";
 import { KINDS, headTable, weightAt } from "./attention.js";
 import { saveButtons } from "./figure.js";
 import { heatMap, lineMap } from "./head_figures.js";
@@ -25,7 +25,7 @@ export function drawFigure(view) {
   const isOff = view.without.includes(name);
   const refresh = (change) => {
     Object.assign(view, change);
-    drawFigure(view);
+    keepFocus(view.large, () => drawFigure(view));
     view.remember();
   };
   fill(view.large,

@@ -40,7 +40,7 @@ export function showTranslate(root, parameters) {
   };
 }
 
-// ---------------------------------------------------------------- what the view consists of
+// --- what the view consists of
 
 function build(view) {
   view.later = debounce(() => translateNow(view), WAIT);
@@ -145,7 +145,7 @@ async function labelLanguages(view) {
   if (model.source_language && model.source_language !== "en") view.samples.hidden = true;
 }
 
-// ---------------------------------------------------------------- from the text to the translation
+// --- from the text to the translation
 
 function typed(view) {
   view.text = view.source.value;
@@ -221,7 +221,7 @@ function shownText(view) {
   return view.whole ?? view.sentences.map((sentence) => sentence.before + sentence.text).join("");
 }
 
-// ---------------------------------------------------------------- keyboard and files
+// --- keyboard and files
 
 function moveInOutput(view, event) {
   const place = view.words.findIndex((word) => word.node === event.target);

@@ -7,7 +7,7 @@ import { locateWords, wordConfidences } from "./words.js";
 const UNSURE = 0.5;
 const FAIRLY_SURE = 0.8;
 
-// ---------------------------------------------------------------- drawing
+// --- drawing
 
 // Draw the sentences; those after the last that arrived are old.
 export function drawTranslation(view, arrived = Infinity) {
@@ -69,7 +69,7 @@ function drawMirror(view) {
   fill(view.mirror, parts, view.text.slice(position), "\u200b");
 }
 
-// ---------------------------------------------------------------- where a word came from
+// --- where a word came from
 
 function linksOf(view, { sentence, word }, side) {
   const links = view.sentences[sentence]?.alignment ?? [];
