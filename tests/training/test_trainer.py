@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from transduce.config import Recipe
 from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.data.store import Store
 from transduce.describe import training_memory
 from transduce.errors import BundleError, CheckpointError, ConfigError, DataError
+from transduce.evaluation.scores import score
 from transduce.model import Transformer
 from transduce.monitoring.metrics import read_metrics
 from transduce.presets import TINY
@@ -26,7 +28,9 @@ from transduce.recipe import load_recipe
 from transduce.storage.bundle import load_bundle
 from transduce.storage.checkpoint import average, checkpoints, load_newest
 from transduce.storage.lock import lock_run
+from transduce.training.diagnosis import plan
 from transduce.training.distributed import World
+from transduce.training.fine_tuning import describe_change
 from transduce.training.memory import (
     _estimate,
     _machine_memory,
@@ -50,6 +54,7 @@ SMALL = [
     "model.N=1", "model.d_model=32", "model.d_ff=64", "model.h=2", "model.d_k=16", "model.d_v=16", "model.p_drop=0.1",
     "data.tokenizer.vocab_size=500", "training.steps=12", "training.tokens_per_step=600", "training.report_every=1",
     "training.validate_every=6", "training.validation_sentences=3", "training.save_every=4",
+    "data.test=[]",  # its score would take time
 ]  # fmt: skip
 
 
@@ -434,6 +439,7 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(
     ]
     overrides = [
         "model.d_ff=64",
+        "data.test=[]",
         *(f"training.{override}" for override in overrides),
     ]  # d_ff as the bundle has it
     assert (
@@ -456,7 +462,11 @@ def test_a_fine_tuned_run_resumes_without_start_from(prepared, whole, tmp_path, 
     tune = partial(train_from_recipe, str(write_phrases(tmp_path, "en", "de", 600, 2)))
     tune = partial(
         tune,
-        overrides=[each for each in [*SMALL, "training.steps=2"] if each.startswith("training.")],
+        overrides=[
+            each
+            for each in [*SMALL, "training.steps=2"]
+            if "model" not in each and "vocab" not in each
+        ],
     )
     tune(run=tmp_path / "at once", start_from=whole)
     with monkeypatch.context() as stopped:
@@ -533,7 +543,7 @@ def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(
     scores = iter([4.0, 1.0, 3.0, 2.0, 5.0])
     monkeypatch.setattr(
         "transduce.training.selection.validate",
-        lambda *_: Validation(-next(scores), 1, *[math.nan] * 2, [], [], []),
+        lambda *_, **__: Validation(-next(scores), 1, *[math.nan] * 2, [], [], []),
     )
     best = change(
         prepared[1],
@@ -638,7 +648,7 @@ def test_a_warm_up_longer_than_the_run_gets_advice(prepared, tmp_path, capsys):
     train(short, prepared[2], tmp_path / "run", ALONE)
     line = "training.warmup_steps is 2, but training.steps is only 1, so the learning rate never reaches its peak"
     output = capsys.readouterr().err
-    assert output.count("advice") == output.count(line) == 1
+    assert output.count("advice: training.w") == output.count(line) == 1
     train(change(short, warmup_steps=1), prepared[2], tmp_path / "other", ALONE)
     assert "warmup_steps" not in capsys.readouterr().err
 
@@ -707,3 +717,104 @@ def test_a_validation_without_memory_is_repeated_and_nothing_is_lost(
     train(prepared[1], prepared[2], tmp_path / "run", ALONE)
     assert_same_run(tmp_path / "run", whole)
     assert losses(tmp_path / "run", "validation") == losses(whole, "validation")
+
+
+def test_the_end_of_a_run_names_the_best_score_its_folder_and_what_to_do(
+    prepared, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    state = train(change(prepared[1], average_checkpoints=1), prepared[2], run, ALONE)
+    shown = capsys.readouterr().err
+    assert f"best: BLEU {state.best:.1f} from step {state.best_step}, in {run / 'best'}" in shown
+    assert f"next: transduce translate --model {run} 'A sentence.'" in shown
+    assert f"report: {run / 'report.html'}" in shown
+
+
+@pytest.mark.parametrize("helps", [False, True])
+def test_an_average_is_not_taken_for_the_last_validation(
+    helps, prepared, tmp_path, monkeypatch, capsys
+):
+    """The report shows the model that `translate` uses, and says if averaging hurts."""
+    scores = iter([20.0, 23.7, 30.0 if helps else 22.4])
+
+    def scored(*_, **__):
+        bleu = next(scores)
+        return Validation(2.0, 7.4, bleu, 50.0, ["s"], ["r"], [f"text of {bleu}"])
+
+    monkeypatch.setattr("transduce.training.selection.validate", scored)
+    run = tmp_path / "run"
+    state = train(change(prepared[1], average_checkpoints=2), prepared[2], run, ALONE)
+    shown = capsys.readouterr().err
+    history = read_metrics(run)
+    assert history.curve("validation", "bleu") == [(6, 20.0), (12, 23.7)]
+    best = 30.0 if helps else 23.7
+    assert (history.best["bleu"], load_bundle(run / "best").scores["bleu"]) == (best, best)
+    assert f"text of {best}" in (run / "report.html").read_text()
+    assert ("averaging did not help: BLEU 22.4 with 2 checkpoints" in shown) is not helps
+    origin = "the average of 2 checkpoints" if helps else "step 12"
+    assert f"best: BLEU {best} from {origin}" in shown
+    assert read_finished(run).best == state.best == best
+
+
+def test_the_test_set_is_scored_with_the_best_model(prepared, tmp_path, capsys):
+    path, recipe, _ = prepared
+    recipe = change(replace(recipe, data=load_recipe(str(path), SMALL[:-1]).data), steps=4)
+    store = prepare(recipe, path.parent, tmp_path / "store")
+    train(recipe, store, tmp_path / "run", ALONE)
+    shown = capsys.readouterr().err
+    (record,) = read_metrics(tmp_path / "run").of("test")
+    assert f"test set, best model  loss {record['loss']:.3f}" in shown
+    bundle = load_bundle(tmp_path / "run/best")
+    test = bundle.scores["test"]
+    assert test["sentences"] == store.test.pairs
+    assert test["bleu"] == record["bleu"]
+    assert test["signature"].startswith("nrefs:1")
+
+    # It is what `transduce score` computes.
+    (corpus,) = recipe.data.test
+    texts = [
+        (path.parent / name[0]).read_text().splitlines() for name in (corpus.source, corpus.target)
+    ]
+    found = Translator(bundle, engine="torch", device="cpu").translate(texts[0])
+    expected = score([translation.text for translation in found], texts[1]).bleu.value
+    assert test["bleu"] == pytest.approx(expected)
+
+
+def test_fine_tuning_shows_its_scores_before_and_on_the_old_text(prepared, tmp_path, capsys):
+    first = tmp_path / "first"
+    train(prepared[1], prepared[2], first, ALONE)
+    capsys.readouterr()
+    other = write_phrases(tmp_path, "en", "de", 600, 2)
+    few = [each for each in [*SMALL, "training.steps=2"] if "model." not in each]
+    few = [each for each in few if "vocab" not in each]
+    run = train_from_recipe(str(other), overrides=few, run=tmp_path / "tuned", start_from=first)
+    shown = capsys.readouterr().err
+    (start, *_), expected = read_metrics(run.path).of("validation"), run.state.start
+    assert (start["step"], start["bleu"]) == (0, expected["bleu"])
+    old = f"on the validation text of {first / 'best'}"
+    assert re.search(rf"old-text: BLEU [\d.]+ {old}, before fine-tuning", shown)
+    assert re.search(rf"old-text: BLEU [\d.]+ {old} \([\d.]+ before\)", shown)
+    assert re.search(r"best: BLEU .* \([\d.]+ before fine-tuning\)", shown)
+
+
+def test_a_loss_of_old_knowledge_gets_advice():
+    assert "forgets" not in describe_change(21.4, 21.2, "runs/general")
+    assert describe_change(21.4, 17.4, "runs/general").startswith(
+        "BLEU 17.4 on the validation text of runs/general (21.4 before); fine-tuning forgets it: "
+    )
+
+
+def test_a_run_says_at_once_how_long_it_will_take(prepared, tmp_path, capsys):
+    train(change(prepared[1], steps=1), prepared[2], tmp_path / "run", ALONE)
+    assert re.search(
+        r"plan: 1 steps are [\d.]+ epochs of [\d,]+ pairs, and take about \d+ \w+ here\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_a_model_far_too_large_for_its_text_gets_advice():
+    slow = plan(Recipe(), pairs=29_000, epochs=3_448, flops_per_second=5e10)
+    assert slow.startswith("100,000 steps are 3,448 epochs of 29,000 pairs, and take about ")
+    assert 'so little text suits preset = "small" (5,000 steps of 8,000 tokens, about ' in slow
+    fast = plan(Recipe(), pairs=4_500_000, epochs=22, flops_per_second=4e14)
+    assert "suits" not in fast

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +48,22 @@ def peak_flops(device_name: str, precision: Literal["bf16", "float32"] = "bf16")
         if set(name.split()) <= words:
             return 1e12 * (bf16 if precision == "bf16" else float32)
     return None
+
+
+def measure_flops(device: Any) -> float:
+    """Return the FLOP/s of a matrix product of moderate size on a torch device."""
+    import torch
+
+    size = 2048 if device.type == "cuda" else 512
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    matrix = torch.zeros(size, size, device=device, dtype=dtype)
+    best = math.inf
+    for _ in range(4):  # the first is slower
+        start = time.perf_counter()
+        product = matrix @ matrix
+        product[0, 0].item()  # waits for the device
+        best = min(best, time.perf_counter() - start)
+    return float(2 * size**3 / best)
 
 
 def hardware() -> dict[str, Any]:

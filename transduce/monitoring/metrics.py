@@ -6,6 +6,8 @@ start, resume   an attempt begins after this step; it replaces earlier records o
 step            means and sums since the previous step record; `loss` is the cross-entropy, and
                 `objective` what training minimizes, with label smoothing
 validation      scores and sample translations
+average         the same of the average of the last `checkpoints`, after the last step
+test            the same of the best model on the test set, with the `signature` of BLEU
 event           `event` is the kind of the event, `message` describes it
 finish          the run is complete
 """
@@ -122,6 +124,19 @@ class History:
             "training": _logarithms(self.curve("step", "perplexity")),
             "validation": _logarithms(self.curve("validation", "perplexity")),
         }
+
+    @property
+    def best(self) -> Record:
+        """The validation, or that of the average, with the best BLEU or else the lowest loss.
+
+        Empty before the first validation.
+        """
+        validations = [*self.of("validation"), *self.of("average")]
+        with_bleu = [record for record in validations if record["bleu"] is not None]
+        if with_bleu:
+            return max(with_bleu, key=lambda record: float(record["bleu"]))
+        with_loss = [record for record in validations if record["loss"] is not None]
+        return min(with_loss, key=lambda record: float(record["loss"]), default={})
 
     @property
     def attempt(self) -> Record:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from transduce.config import Recipe
 from transduce.errors import TransduceError
@@ -35,6 +36,7 @@ class Progress:
 
     flops_per_token   of training on one source and one target token (`count_flops(...).training`)
     peak_flops        per second, of all devices together; None if unknown
+    store             the folder of the token store, so that a later run can find the old text
     run_callbacks     passes a record to the callbacks; returns whether one asks to end the run
     """
 
@@ -48,8 +50,10 @@ class Progress:
         peak_flops: float | None,
         tensorboard: bool,
         run_callbacks: Callable[[Record], bool] | None = None,
+        store: Path | None = None,
     ) -> None:
         self._run = run
+        self._store = store
         self._recipe = recipe
         self._total_steps = total_steps
         self._start_step = start_step
@@ -89,6 +93,7 @@ class Progress:
             "resume" if self._start_step else "start",
             self._start_step,
             run=str(self._run),
+            store=str(self._store.absolute()) if self._store else None,
             total_steps=self._total_steps,
             flops_per_token=self._flops_per_token,
             peak_flops=self._peak_flops,
@@ -114,6 +119,10 @@ class Progress:
             expected = isinstance(error, TransduceError)
             message = str(error) if expected else f"{kind.__name__}: {error}"
             self.event(self._last_step, "stop", message)
+
+        # A run that was stopped, or that diverged, has a report too.
+        if not self._silent and self._last_step > self._start_step:
+            self._write_report()
 
         for sink in self._sinks:
             with suppress(OSError):
@@ -174,11 +183,18 @@ class Progress:
         bleu: float,
         chrf: float,
         samples: Sequence[Sample],
+        kind: Literal["validation", "average", "test"] = "validation",
+        **more: Any,
     ) -> None:
-        """Report scores on the validation set, and sample translations."""
+        """Report scores on the validation set, and sample translations.
+
+        `kind` is "average" for the average of checkpoints, and "test" for the test set; `more` are
+        further values of such a record.
+        """
         self._record(
-            "validation",
+            kind,
             step,
+            **more,
             loss=loss,
             perplexity=perplexity,
             bleu=bleu,
@@ -196,13 +212,17 @@ class Progress:
         self._record("event", step, event=kind, message=message)
 
     def finish(self, step: int, message: str) -> None:
-        """Report that the run is complete, and write report.html."""
+        """Report that the run is complete, and what to do next."""
         self._record("finish", step, message=message)
         if self._silent:
             return
+        self._say(f"next: transduce translate --model {shlex.quote(str(self._run))} 'A sentence.'")
+
+    def _write_report(self) -> None:
         try:
-            self._say(f"report: {write_report(self._run)}")
-        except (OSError, TransduceError) as error:  # the run itself is complete
+            place = write_report(self._run)
+            self._say(f"report: {place}")
+        except (OSError, TransduceError) as error:  # the run itself is saved
             self._say(f"the report could not be written: {error}")
 
     def _seconds_left(self, step: int, first_seconds_per_step: float) -> float:

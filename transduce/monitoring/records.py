@@ -56,6 +56,12 @@ _SCORES: dict[str, Check] = {
     "loss": _is_number_or_none,
     "perplexity": _is_positive_or_none,
 }
+_VALIDATION: dict[str, Check] = {
+    **_SCORES,
+    "bleu": _is_number_or_none,
+    "chrf": _is_number_or_none,
+    "samples": _are_samples,
+}
 _ATTEMPT: dict[str, Check] = {
     "run": _is_text,
     "total_steps": _is_step,
@@ -80,12 +86,9 @@ KINDS: dict[str, dict[str, Check]] = {
         "peak_share": _is_number_or_none,
         "seconds_left": is_number,
     },
-    "validation": {
-        **_SCORES,
-        "bleu": _is_number_or_none,
-        "chrf": _is_number_or_none,
-        "samples": _are_samples,
-    },
+    "validation": _VALIDATION,
+    "average": {**_VALIDATION, "checkpoints": _is_step},
+    "test": {**_VALIDATION, "signature": _is_text},
     "event": {"event": _is_text, "message": _is_text},
     "finish": {"message": _is_text},
 }

@@ -47,7 +47,7 @@ def _page(name: str, history: History) -> str:
     sections = {
         "Curves": f'<div class="charts">{"".join(_charts(history))}</div>',
         "Cost": _cost(history),
-        "Samples of the last validation": _samples(history),
+        "Samples of the best model": _samples(history),
         "Events": _events(history),
         "Hardware": _table((), [(key.replace("_", " "), hardware[key]) for key in hardware]),
         "Recipe": f"<details><summary>all settings</summary><pre>{recipe}</pre></details>",
@@ -81,10 +81,13 @@ def _tiles(history: History) -> str:
     tiles: list[tuple[str, str, str]] = []  # name, value, note
 
     # Scores.
-    scored = [record for record in validations if record["bleu"] is not None]
-    if scored:
-        best = max(scored, key=lambda record: float(record["bleu"]))
-        tiles.append(("best BLEU", f"{best['bleu']:.1f}", f"at step {best['step']:,}"))
+    best = history.best
+    if best and best["bleu"] is not None:
+        tiles.append(("best BLEU", f"{best['bleu']:.1f}", _place(best)))
+    tested = [record for record in history.of("test") if record["bleu"] is not None]
+    if tested:
+        bleu = f"{tested[-1]['bleu']:.1f}"
+        tiles.append(("test BLEU", bleu, "best model on the test set"))
     if validations and validations[-1]["perplexity"] is not None:
         perplexity = f"{validations[-1]['perplexity']:.3g}"
         tiles.append(("perplexity", perplexity, "per token, last validation"))
@@ -106,6 +109,12 @@ def _tiles(history: History) -> str:
     return f'<dl class="tiles">{"".join(items)}</dl>'
 
 
+def _place(validation: Record) -> str:
+    if validation["kind"] == "average":
+        return f"average of {validation['checkpoints']} checkpoints"
+    return f"at step {validation['step']:,}"
+
+
 def _charts(history: History) -> Iterator[str]:
     scores = {
         "BLEU": history.curve("validation", "bleu"),
@@ -124,8 +133,8 @@ def _charts(history: History) -> Iterator[str]:
 
 
 def _cost(history: History) -> str:
-    scores = [record["bleu"] for record in history.of("validation") if record["bleu"] is not None]
-    best_bleu = f"{max(scores):.1f}" if scores else ""
+    best = history.best
+    best_bleu = f"{best['bleu']:.1f}" if best and best["bleu"] is not None else ""
     rows = [("this run", best_bleu, _flops(history.flops))]
     rows += [(name, f"{bleu:.1f}", _flops(flops)) for name, bleu, flops in TABLE_2]
     note = (
@@ -138,8 +147,7 @@ def _cost(history: History) -> str:
 
 
 def _samples(history: History) -> str:
-    validations = history.of("validation")
-    samples = validations[-1]["samples"] if validations else []
+    samples = history.best.get("samples", [])
     if not samples:
         return f'<p class="none">{history.no_translations}</p>'
     return "".join(_sample(sample) for sample in samples)

@@ -17,6 +17,12 @@ from transduce.monitoring.records import Record
 SHORTEST_PAUSE = 10.0
 LONGEST_PAUSE = 600.0
 SHOWN_SAMPLES = 2
+# Kinds of records with scores, and how they are shown.
+VALIDATIONS = {
+    "validation": "validation",
+    "average": "validation of the averaged checkpoints",
+    "test": "test set, best model",
+}
 NUMBER_FORMATS = {"loss": ".3f", "perplexity": ".4g", "bleu": ".1f", "chrf": ".1f"}
 NUMBER_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
@@ -53,8 +59,8 @@ class Display:
         if kind == "step":
             self._latest = record
             self._show_step(record)
-        elif kind == "validation":
-            self.say("  ".join([step, "validation", *_scores(record)]), style="bold")
+        elif kind in VALIDATIONS:
+            self.say("  ".join([step, VALIDATIONS[kind], *_scores(record)]), style="bold")
             for sample in record["samples"][:SHOWN_SAMPLES]:
                 self._show_sample(sample)
         elif kind in ATTEMPTS:

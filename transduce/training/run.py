@@ -33,6 +33,11 @@ class RunState:
     best_loss: float = math.inf  # breaks ties: of two equal scores, the lower loss is better
     judged_by: str = ""  # the metric of the scores: bleu or loss
     best_step: int = 0
+    # The number of checkpoints whose average is the best model; 0: it is that of `best_step`.
+    best_average: int = 0
+    start: dict[str, float] = field(default_factory=dict)  # scores before fine-tuning, by metric
+    # BLEU before fine-tuning on the validation text of the run that is fine-tuned.
+    old_bleu: float | None = None
     stale: int = 0  # validations since the best one
     validated: int = 0  # the step of the last validation
     # The scores of the last validation by metric; higher is better.
@@ -121,12 +126,7 @@ class Run:
 
         Empty before the first validation.
         """
-        validations = self.history.of("validation")
-        with_bleu = [record for record in validations if record.get("bleu") is not None]
-        if with_bleu:
-            return max(with_bleu, key=lambda record: float(record["bleu"]))
-        with_loss = [record for record in validations if record.get("loss") is not None]
-        return min(with_loss, key=lambda record: float(record["loss"]), default={})
+        return self.history.best
 
     def metrics(self, kind: str | None = "step") -> list[Record]:
         """Return the records of a kind, "step", "validation" or None for all, as table rows.

@@ -15,10 +15,11 @@ from transduce.data.batches import Layout
 from transduce.data.store import Store
 from transduce.monitoring.hardware import hardware
 from transduce.monitoring.progress import Progress
-from transduce.storage.bundle import OWN_MODEL, save_bundle
+from transduce.storage.bundle import OWN_MODEL, Bundle, find_bundle, load_bundle, save_bundle
 from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
 from transduce.training.diagnosis import diagnose
 from transduce.training.distributed import World
+from transduce.training.fine_tuning import describe_change, find_old_store, scores_of
 from transduce.training.hooks import Hooks
 from transduce.training.run import RunState, StopReason
 from transduce.training.signals import Interrupted, Signals
@@ -44,11 +45,14 @@ class ModelSelector:
     hooks: Hooks
     layout: Layout
 
-    def score(self, weights: Weights, world: World | None = None) -> Validation | None:
+    def score(
+        self, weights: Weights, world: World | None = None, *, averaged: int = 0
+    ) -> Validation | None:
         """Validate weights and report the scores; return None if there is no validation set.
 
-        The ranks of `world` (by default all) share the work, and each gets the result. A signal
-        to any rank raises `Interrupted` on all.
+        `averaged` is the number of checkpoints whose average the weights are. The ranks of `world`
+        (by default all) share the work, and each gets the result. A signal to any rank raises
+        `Interrupted` on all.
         """
         if self.store.validation.pairs == 0:
             return None
@@ -57,10 +61,22 @@ class ModelSelector:
         world = world or self.world
         model = self._build(weights)
         result = validate(model, self.store, self.recipe, world, self.signals, self.layout)
-        if not self.state.validated and result.hypotheses:
+        is_first = not self.state.validated and not self.state.start
+        if is_first and result.hypotheses:
             self._check_search(weights)
 
         # Report the scores, and explain a BLEU of about 0.
+        if averaged:
+            self._report(result, kind="average", checkpoints=averaged)
+        else:
+            self._report(result)
+        if result.sources:
+            diagnosis = diagnose(result.sources, result.references, result.hypotheses, result.bleu)
+            if diagnosis:
+                self.progress.event(self.state.step, "diagnosis", diagnosis)
+        return result
+
+    def _report(self, result: Validation, **more: Any) -> None:
         self.progress.validation(
             self.state.step,
             loss=result.loss,
@@ -68,12 +84,39 @@ class ModelSelector:
             bleu=result.bleu,
             chrf=result.chrf,
             samples=result.samples,
+            **more,
         )
-        if result.sources:
-            diagnosis = diagnose(result.sources, result.references, result.hypotheses, result.bleu)
-            if diagnosis:
-                self.progress.event(self.state.step, "diagnosis", diagnosis)
-        return result
+
+    def score_start(self, weights: Weights, bundle: Bundle) -> None:
+        """Report the scores of a model before it is fine-tuned, also on its own old text."""
+        result = self.score(weights)
+        if result is not None:
+            self.state.start = scores_of(result)
+        old = find_old_store(bundle, self.state.tokenizers) if self.world.is_main else None
+        if old is not None and self.recipe.training.validation_sentences:
+            bleu = self._score_old(weights, old)
+            self.state.old_bleu = bleu
+            self.progress.event(
+                self.state.step,
+                "old-text",
+                f"BLEU {bleu:.1f} on the validation text of {bundle.path}, before fine-tuning",
+            )
+
+    def score_old_again(self, bundle: Bundle) -> None:
+        """Report what fine-tuning did to the old text, with the best model."""
+        before = self.state.old_bleu
+        old = find_old_store(bundle, self.state.tokenizers)
+        if before is None or old is None or not self.world.is_main:
+            return
+        weights = load_bundle(find_bundle(self.run)).weights(self.world.device)
+        after = self._score_old(weights, old)
+        message = describe_change(before, after, str(bundle.path))
+        self.progress.event(self.state.step, "old-text", message)
+
+    def _score_old(self, weights: Weights, old: Store) -> float:
+        model = self._build(weights)
+        alone = World(0, 1, self.world.device)
+        return validate(model, old, self.recipe, alone, self.signals, self.layout).bleu
 
     def _build(self, weights: Weights) -> Any:
         model = self.hooks.build_model(self.recipe.model).to(self.world.device)
@@ -164,20 +207,88 @@ class ModelSelector:
         alone = World(0, 1, self.world.device)
         on_device = {name: weight.to(alone.device) for name, weight in weights.items()}
         try:
-            result = self.score(on_device, alone)
+            result = self.score(on_device, alone, averaged=len(paths))
         except Interrupted:
-            signal_name = self.signals.received[0]
-            return StopReason(
-                f"{signal_name}: all steps are saved; run the same command again to finish",
-                final=False,
-            )
+            return self._postponed()
 
         # Keep the average unless an earlier model was better.
         self._save_bundle("last", result, weights)
-        best = (self.state.best, -self.state.best_loss)
-        if result is not None and (result.value(result.metric), -result.loss) >= best:
+        if result is None:
+            return reason
+        state = self.state
+        if (result.value(result.metric), -result.loss) >= (state.best, -state.best_loss):
             self._save_bundle("best", result, weights)
+            state.best = result.value(result.metric)
+            state.best_loss = result.loss
+            state.best_average = len(paths)
+        else:
+            value = _shown(result.metric, result.value(result.metric))
+            self.progress.event(
+                state.step,
+                "advice",
+                f"averaging did not help: {value} with {len(paths)} checkpoints, but "
+                f"{_shown(state.judged_by, state.best)} at step {state.best_step:,}, which stays "
+                f"the best model; the average is in {self.run / 'last'}",
+            )
         return reason
+
+    def _postponed(self) -> StopReason:
+        signal_name = self.signals.received[0]
+        return StopReason(
+            f"{signal_name}: all steps are saved; run the same command again to finish",
+            final=False,
+        )
+
+    def score_test(self, reason: StopReason) -> StopReason:
+        """Score the best model on the test set, if there is one, and put it into the bundle.
+
+        Return the reason why training stops. A signal postpones the scoring.
+        """
+        if not self.world.is_main or not self.store.test.pairs:
+            return reason
+        self.progress.event(self.state.step, "validating", "the best model on the test set")
+        place = find_bundle(self.run)
+        bundle = load_bundle(place)
+        weights = bundle.weights(self.world.device)
+        alone = World(0, 1, self.world.device)
+        model = self._build(weights)
+        try:
+            result = validate(
+                model, self.store, self.recipe, alone, self.signals, self.layout, test=True
+            )
+        except Interrupted:
+            return self._postponed()
+        self._report(result, kind="test", signature=result.signature)
+        test = {
+            "corpora": ", ".join(self.store.test.corpora),
+            "sentences": self.store.test.pairs,
+            **scores_of(result),
+            "signature": result.signature,
+        }
+        save_bundle(
+            place,
+            bundle.recipe,
+            weights,
+            bundle.tokenizer_files,
+            {**bundle.scores, "test": test},
+            bundle.provenance,
+            replace=True,
+        )
+        return reason
+
+    def conclusion(self) -> str:
+        """Return how good the best model is, and where it is."""
+        state = self.state
+        place = find_bundle(self.run)
+        if not state.judged_by:
+            return f"the model is in {place}; without [[data.validation]] it is not scored"
+        origin = f"step {state.best_step:,}"
+        if state.best_average:
+            origin = f"the average of {state.best_average} checkpoints"
+        message = f"{_shown(state.judged_by, state.best)} from {origin}, in {place}"
+        if state.judged_by in state.start:
+            message += f" ({state.start[state.judged_by]:.1f} before fine-tuning)"
+        return message
 
     def _verify(self, path: Path) -> bool:
         intact = verifies(path)
@@ -205,3 +316,8 @@ class ModelSelector:
             provenance[OWN_MODEL] = self.hooks.names["model"]
         files = self.store.tokenizer_files
         save_bundle(self.run / name, self.recipe, weights, files, finite, provenance, replace=True)
+
+
+def _shown(metric: str, score: float) -> str:
+    """Return a score as a user reads it; in the state, higher is better."""
+    return f"loss {-score:.3f}" if metric == "loss" else f"BLEU {score:.1f}"

@@ -18,13 +18,13 @@ from transduce.data.store import Store
 from transduce.describe import count_flops
 from transduce.errors import CheckpointError, ConfigError, HookError, RankError, lacks_memory
 from transduce.kernels.accelerate import Acceleration, accelerate, deviation
-from transduce.monitoring.hardware import peak_flops
+from transduce.monitoring.hardware import measure_flops, peak_flops
 from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, load_newest, step_of
 from transduce.storage.lock import lock_run
-from transduce.training.diagnosis import divergence_advice, settings_advice
+from transduce.training.diagnosis import divergence_advice, plan, settings_advice
 from transduce.training.distributed import OutOfMemory, World, distribute
 from transduce.training.hooks import Hooks
 from transduce.training.memory import (
@@ -96,6 +96,7 @@ class Trainer:
         self.run = run
         self.world = world
         self.hooks = hooks
+        self.start_from = start_from
         # Events to report, (kind, message), as soon as the progress is open.
         self.messages: list[tuple[str, str]] = []
         training = recipe.training
@@ -156,6 +157,12 @@ class Trainer:
                 ("advice", f"the schedule sets the learning rate of {names}; its own lr is ignored")
             )
 
+    def _plan(self) -> str:
+        """Return how long the run is, in epochs and in time."""
+        epochs = self.recipe.training.steps / max(self.sampler.steps_per_epoch, 1)
+        speed = measure_flops(self.world.device) * self.world.size
+        return plan(self.recipe, self.store.train.pairs, epochs, speed)
+
     def _graph_obstacle(self) -> str | None:
         """Return why Python must take part in every step, so that it cannot be a CUDA graph."""
         training = self.recipe.training
@@ -188,6 +195,8 @@ class Trainer:
             # Report what happened while the run was set up.
             for kind, message in self.messages:
                 progress.event(state.step, kind, message)
+            if not state.step and self.world.is_main:
+                progress.event(state.step, "plan", self._plan())
             if self._graph is not None:
                 progress.event(state.step, "compiling", "kernels, and the step as one CUDA graph")
             selector = ModelSelector(
@@ -222,12 +231,23 @@ class Trainer:
         if reason.final and not self.ema:
             reason = selector.finish(reason)
         if reason.final:
+            reason = selector.score_test(reason)
+        if reason.final:
+            if self.world.is_main:
+                self._conclude(selector)
             selector.progress.finish(self.state.step, reason.message)
             if self.world.is_main:
                 mark_finished(self.run, self.state)
         else:
             selector.progress.event(self.state.step, "stop", reason.message)
             self._note_signal(selector.signals)
+
+    def _conclude(self, selector: ModelSelector) -> None:
+        """Report the best model, and what fine-tuning has changed."""
+        if self.start_from is not None:
+            with suppress(Interrupted):
+                selector.score_old_again(self.start_from)
+        selector.progress.event(self.state.step, "best", selector.conclusion())
 
     def _note_signal(self, signals: Signals) -> None:
         """Remember the signal that stopped this attempt: it decides the exit status.
@@ -243,6 +263,12 @@ class Trainer:
         training = self.recipe.training
         state = self.state
         meter = Meter(selector.progress, self.schedule)
+
+        # A model that is fine-tuned has scores already.
+        if self.start_from is not None and not state.step and self.hooks.model is None:
+            with suppress(Interrupted):
+                weights = collect(self.learner, self.optimizers)["model"]
+                selector.score_start(weights, self.start_from)
 
         # A signal may have interrupted the validation of this step, and may do so again.
         self._validate(selector)
@@ -518,6 +544,7 @@ class Trainer:
             peak * self.world.size if peak else None,
             tensorboard=True,
             run_callbacks=self.hooks.run_callbacks,
+            store=self.store.path,
         )
 
 

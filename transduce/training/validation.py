@@ -43,6 +43,7 @@ class Validation:
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
+    signature: str = ""  # of BLEU: which sacreBLEU, and how it was computed
 
     @property
     def samples(self) -> list[tuple[str, str, str]]:
@@ -63,36 +64,47 @@ class Validation:
 
 @torch.no_grad()
 def validate(
-    model: nn.Module, store: Store, recipe: Recipe, world: World, signals: Signals, layout: Layout
+    model: nn.Module,
+    store: Store,
+    recipe: Recipe,
+    world: World,
+    signals: Signals,
+    layout: Layout,
+    *,
+    test: bool = False,
 ) -> Validation:
     """Score a model: the loss on the whole validation set, translations of its first sentences.
 
-    The model is changed: pass a copy. The ranks share the work, and each gets all results. A
-    signal to any rank raises `Interrupted` on all.
+    With `test`, all sentences of the test set are used instead. The model is changed: pass a copy.
+    The ranks share the work, and each gets all results. A signal to any rank raises `Interrupted`
+    on all.
     """
-    # The loss on the whole validation set.
+    # The loss on the whole set.
+    section = store.test if test else store.validation
     model.eval()
     accelerate(model, world.device)
-    loss = _validation_loss(model, store, recipe, world, signals, layout)
+    loss = _section_loss(model, section, store, recipe, world, signals, layout)
     perplexity = math.exp(min(loss, 700)) if math.isfinite(loss) else math.nan
 
     # Translations of the first sentences.
     sources: list[str] = []
     references: list[str] = []
     hypotheses: list[str] = []
+    signature = ""
     bleu = chrf = math.nan
-    limit = recipe.training.validation_sentences
+    limit = section.pairs if test else recipe.training.validation_sentences
     if limit and not math.isfinite(loss):
         # A model whose logits are not finite produces no words, and its search would not end.
         bleu = chrf = 0.0
-    elif limit and store.validation.pairs:
-        sources, references = _first_sentences(store.validation, limit)
+    elif limit and section.pairs:
+        sources, references = _first_sentences(section, limit)
         hypotheses = _translate(model, sources, store, recipe, world, signals)
         # Every rank has all translations, and computes the same scores.
         scores = score(hypotheses, references)
         bleu = scores.bleu.value
         chrf = scores.chrf.value
-    return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses)
+        signature = scores.bleu.signature
+    return Validation(loss, perplexity, bleu, chrf, sources, references, hypotheses, signature)
 
 
 def check_search(build: Callable[[], Any], store: Store, device: torch.device) -> str | None:
@@ -110,11 +122,16 @@ def check_search(build: Callable[[], Any], store: Store, device: torch.device) -
     return search_difference(TorchEngine(searched, device=device), plain, ids)
 
 
-def _validation_loss(
-    model: nn.Module, store: Store, recipe: Recipe, world: World, signals: Signals, layout: Layout
+def _section_loss(
+    model: nn.Module,
+    section: Section,
+    store: Store,
+    recipe: Recipe,
+    world: World,
+    signals: Signals,
+    layout: Layout,
 ) -> float:
-    """Return the negative log-likelihood per target token; NaN without a validation set."""
-    section = store.validation
+    """Return the negative log-likelihood per target token; NaN if the section has no pairs."""
     pads = (store.source_tokenizer.pad, store.target_tokenizer.pad)
     room = max(min(recipe.training.tokens_per_step, MOST_TOKENS), section.longest)
     batches = in_order(section, pads, room, layout)
