@@ -57,10 +57,10 @@ def finish(processes, seconds=60):
     return [process.exitcode for process in processes]
 
 
-def train(command, log, size=1, change=None, status=0):
+def train(command, log, size=1, change=None, status=0, seconds=60):
     """Train, check the exit status of every rank, and return their outputs."""
-    statuses = finish(start(command, log, size, change))
-    assert statuses == [status] * size, "\n".join(read_logs(log, size))
+    statuses = finish(start(command, log, size, change), seconds)
+    assert statuses == [status] * size, "\n".join([f"{statuses}", *read_logs(log, size)])
     return read_logs(log, size)
 
 
