@@ -270,6 +270,15 @@ def test_heads_are_sorted_by_a_measure(open_page):
     expected = sorted(measures, key=lambda measure: -measure["entropy"])
     assert order == [measure["head"] for measure in expected]
 
+    # The arrow down goes to the head below, however many stand in a row.
+    page.locator(".cell").first.focus()
+    page.keyboard.press("ArrowDown")
+    places = page.evaluate(
+        "[document.querySelector('.cell'), document.activeElement].map((node) => node.getBoundingClientRect().left)"
+    )
+    assert places[0] == places[1]
+    assert page.evaluate("document.activeElement.dataset.head") != order[0]
+
 
 def test_decoding_is_replayed(open_page):
     page = inspect(open_page)

@@ -26,7 +26,7 @@ export async function openAlternatives(view, node) {
     element("div", { class: "toolbar" },
       element("h2", {}, "Alternatives"),
       element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
-      element("button", { type: "button", class: "quiet push", onclick: () => closeAlternatives(view, true) }, "Close")),
+      element("button", { class: "quiet push", onclick: () => closeAlternatives(view, true) }, "Close")),
     element("ol", {}, sentence.others.map((other) => alternative(view, entry, other))));
   announce(`${sentence.others.length} alternatives`);
   view.alternatives.querySelector("li button").focus();
@@ -41,7 +41,7 @@ function alternative(view, entry, other) {
   const sentence = view.sentences[entry.sentence];
   const isShown = other.text === sentence.text;
   return element("li", {}, element("button", {
-    type: "button", "aria-pressed": String(isShown), lang: view.output.lang || null,
+    "aria-pressed": String(isShown), lang: view.output.lang || null,
     onclick: () => chooseAlternative(view, entry, other),
   },
   element("span", {}, isShown ? other.text : different(sentence.text, other.text)[1]),

@@ -85,7 +85,7 @@ function setTheme(theme) {
 
 function themeSwitch() {
   const names = Object.keys(THEMES);
-  const button = element("button", { type: "button", class: "quiet theme" });
+  const button = element("button", { class: "quiet theme" });
   const draw = () => {
     const theme = document.documentElement.dataset.theme;
     button.textContent = { auto: "◐", light: "○", dark: "●" }[theme];

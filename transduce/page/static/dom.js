@@ -5,9 +5,11 @@ import { sharedWords } from "./words.js";
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 // Make an element: element("button", { class: "quiet", onclick: copy }, "Copy").
-// Attributes that are null or false are left out; functions become event listeners.
+// Attributes that are null or false are left out; functions become event listeners. A button submits no form.
 export function element(name, attributes = {}, ...children) {
-  return furnish(document.createElement(name), attributes, children);
+  const node = document.createElement(name);
+  if (name === "button") node.type = "button";
+  return furnish(node, attributes, children);
 }
 
 // Make an SVG element in the same way.
@@ -46,7 +48,7 @@ export function keepFocus(root, draw) {
 export function segmented(label, options, chosen, choose) {
   const buttons = options.map(([value, text]) =>
     element("button", {
-      type: "button",
+      
       "aria-pressed": String(value === chosen),
       "data-value": value,
       onclick: () => {

@@ -46,7 +46,7 @@ export function figureFrame(width, height, label) {
 // Two buttons that save a figure; find returns the SVG element of the moment.
 export function saveButtons(name, find) {
   const button = (kind) => element("button", {
-    type: "button", class: "quiet", "aria-label": `Save the figure as ${kind.toUpperCase()}`,
+    class: "quiet", "aria-label": `Save the figure as ${kind.toUpperCase()}`,
     onclick: (event) => saveFigure(find(), `${name}.${kind}`, kind).catch((error) => event.target.after(problem(error))),
   }, kind.toUpperCase());
   return element("span", { class: "save", role: "group", "aria-label": "Save" },

@@ -39,22 +39,22 @@ function headsByLayer(view) {
     cells.slice(layer * heads, (layer + 1) * heads),
   ]);
   const titles = Array.from({ length: heads }, (_, head) => element("span", { class: "small muted head-number" }, String(head + 1)));
-  const grid = element("div", { class: "grid by-layer", role: "group", "aria-label": "Heads by layer; the arrow keys move", onkeydown: (event) => moveInGrid(event, heads) },
-    element("span", { class: "small muted corner" }, "layer"), titles, rows);
+  const grid = gridOf("by-layer", element("span", { class: "small muted corner" }, "layer"), titles, rows);
   grid.style.setProperty("--heads", heads);
   return grid;
 }
 
 function sortedHeads(view) {
-  const { heads } = view.attention[view.kind];
   const [, format] = MEASURES[view.sort];
-  const order = allHeads(view).sort((first, second) => (measuresOf(view, second.name)[view.sort] ?? 0) - (measuresOf(view, first.name)[view.sort] ?? 0));
+  const value = ({ name }) => measuresOf(view, name)[view.sort] ?? 0;
+  const order = allHeads(view).sort((first, second) => value(second) - value(first));
   const cells = headCells(view, order);
-  const grid = element("div", { class: "grid sorted", role: "group", "aria-label": "Heads by measure; the arrow keys move", onkeydown: (event) => moveInGrid(event, heads) },
-    order.map(({ layer, head, name }, place) => element("span", { class: "cell-with-label" }, cells[place],
-      element("small", { class: "number muted" }, `${layer}.${head} · ${format(measuresOf(view, name)[view.sort] ?? 0)}`))));
-  grid.style.setProperty("--heads", heads);
-  return grid;
+  return gridOf("sorted", order.map((head, place) => element("span", { class: "cell-with-label" }, cells[place],
+    element("small", { class: "number muted" }, `${head.layer}.${head.head} · ${format(value(head))}`))));
+}
+
+function gridOf(kind, ...children) {
+  return element("div", { class: `grid ${kind}`, role: "group", "aria-label": "Heads; the arrow keys move", onkeydown: moveInGrid }, children);
 }
 
 function headCells(view, heads) {
@@ -67,17 +67,18 @@ function headCells(view, heads) {
     const overlaid = view.overlay.indexOf(name);
     const says = [`Layer ${layer}, head ${head}`, isOff ? "switched off" : "", overlaid >= 0 ? "overlaid" : ""].filter(Boolean).join(", ");
     return element("button", {
-      type: "button", class: `cell${isOff ? " off" : ""}${overlaid >= 0 ? " overlaid" : ""}`, "data-head": name,
+      class: `cell${isOff ? " off" : ""}${overlaid >= 0 ? " overlaid" : ""}`, "data-head": name,
       "aria-pressed": String(isShown), "aria-label": says, title: says, tabindex: isShown ? "0" : "-1",
       onclick: () => clickHead(view, layer, head, name),
     }, canvas, isOff ? element("span", { class: "cross", "aria-hidden": "true" }, "✕") : null);
   });
 }
 
-function moveInGrid(event, columns) {
-  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
-  if (!step || !event.target.matches(".cell")) return;
+function moveInGrid(event) {
   const cells = [...event.currentTarget.querySelectorAll(".cell")];
+  const columns = cells.filter((cell) => cell.getBoundingClientRect().top === cells[0].getBoundingClientRect().top).length;
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
+  if (!step) return;
   const next = cells[cells.indexOf(event.target) + step];
   event.preventDefault();
   if (!next) return;

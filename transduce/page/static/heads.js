@@ -8,7 +8,7 @@ export const MEASURES = {
   same: ["On the same word", asShare],
   next: ["On the next word", asShare],
   punctuation: ["On punctuation", asShare],
-  end: ["On the end", asShare],
+  end: ["On the end or start", asShare],
   aligned: ["On the aligned word", asShare],
 };
 // Titles of the rows and columns of each kind, and what it does.

@@ -61,7 +61,7 @@ export function showInspect(root, parameters) {
 
 function layOutInspect(view, root) {
   view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off", placeholder: "A sentence to translate and look into" });
-  view.link = element("button", { type: "button", class: "quiet push", hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
+  view.link = element("button", { class: "quiet push", hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
   view.messages = element("div", { class: "messages" });
   view.result = element("section", { class: "card result", "aria-label": "Translation", hidden: true });
   view.grid = element("section", { class: "card heads", "aria-labelledby": "heads-title" });
@@ -78,7 +78,7 @@ function layOutInspect(view, root) {
 }
 
 function askForm(view) {
-  const sample = (name, text) => element("button", { type: "button", class: "quiet", "data-sample": name, onclick: () => takeSample(view, PAPER[name]) }, text);
+  const sample = (name, text) => element("button", { class: "quiet", "data-sample": name, onclick: () => takeSample(view, PAPER[name]) }, text);
   return element("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
     element("label", { class: "visually-hidden", for: "inspect-text" }, "Sentence"),
     element("div", { class: "ask-line" }, view.input, element("button", { type: "submit", class: "main" }, "Inspect")),
@@ -202,8 +202,8 @@ function drawResult(view) {
       isCompared ? line("All heads", before, to) : null,
       line(isCompared ? `Without ${inspection.without.length} head${inspection.without.length > 1 ? "s" : ""}` : "Translation", after, to)),
     isCompared ? element("div", { class: "toolbar" },
-      inspection.without.map((name) => element("button", { type: "button", class: "chip", onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
-      inspection.without.length > 1 ? element("button", { type: "button", class: "quiet", onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
+      inspection.without.map((name) => element("button", { class: "chip", onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
+      inspection.without.length > 1 ? element("button", { class: "quiet", onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
       isSame ? element("span", { class: "small muted" }, "The translation is the same.") : null) : null);
 }
 

@@ -32,7 +32,7 @@ export function drawFigure(view) {
     element("div", { class: "toolbar" },
       element("h2", { id: "head-title" }, `Layer ${view.layer}, head ${view.head}`),
       element("code", { class: "muted" }, name),
-      element("button", { type: "button", class: "quiet push", id: "toggle-head", onclick: () => view.toggleHead(name) }, isOff ? "Switch on" : "Switch off")),
+      element("button", { class: "quiet push", id: "toggle-head", onclick: () => view.toggleHead(name) }, isOff ? "Switch on" : "Switch off")),
     element("div", { class: "toolbar" },
       segmented("Figure", [["lines", "Lines"], ["heat", "Heat map"]], view.figure, (figure) => refresh({ figure })),
       choice("From", [["", "all words"], ...tables[0].rows.map((text, row) => [row, text])], view.word ?? "", (row) => refresh({ word: row === "" ? null : Number(row) })),
@@ -63,7 +63,7 @@ function overlayKey(view, tables) {
     swatch.style.background = `var(--series-${number + 1})`;
     const text = element("span", { class: "swatch small" }, swatch, `${table.layer}.${table.head}`);
     return number === 0 ? text : element("button", {
-      type: "button", class: "chip", "aria-label": `Remove head ${table.layer}.${table.head} from the overlay`,
+      class: "chip", "aria-label": `Remove head ${table.layer}.${table.head} from the overlay`,
       onclick: () => {
         view.overlay = view.overlay.filter((name) => name !== table.name);
         view.drawHeads();

@@ -10,7 +10,7 @@ export function showReplay(root, inspection, attention, { step = 0, onStep }) {
   const last = inspection.steps.length - 1;
   const replay = { step: Math.min(Math.max(0, step), last), timer: 0 };
   const place = element("div", { class: "replay" });
-  const play = element("button", { type: "button", class: "main", onclick: () => (replay.timer ? pause() : start()) }, "Play");
+  const play = element("button", { class: "main", onclick: () => (replay.timer ? pause() : start()) }, "Play");
   const slide = element("input", {
     type: "range", min: 0, max: last, value: replay.step, "aria-label": "Step of decoding",
     oninput: () => { pause(); move(Number(slide.value)); },
@@ -45,9 +45,9 @@ export function showReplay(root, inspection, attention, { step = 0, onStep }) {
 
   fill(root,
     element("div", { class: "toolbar" },
-      element("button", { type: "button", "aria-label": "Step back", onclick: () => { pause(); move(replay.step - 1); } }, "←"),
+      element("button", { "aria-label": "Step back", onclick: () => { pause(); move(replay.step - 1); } }, "←"),
       play,
-      element("button", { type: "button", "aria-label": "Step forward", onclick: () => { pause(); move(replay.step + 1); } }, "→"),
+      element("button", { "aria-label": "Step forward", onclick: () => { pause(); move(replay.step + 1); } }, "→"),
       slide, count),
     place);
   move(replay.step);

@@ -66,7 +66,7 @@ function build(view) {
   view.messages = element("div", { class: "messages" });
   view.alternatives = element("section", { class: "card alternatives", "aria-label": "Alternatives", hidden: true });
   view.samples = element("p", { class: "samples small" }, element("span", { class: "muted" }, "Try: "),
-    SAMPLES.map((text) => element("button", { type: "button", class: "quiet", onclick: () => setText(view, text) }, text)));
+    SAMPLES.map((text) => element("button", { class: "quiet", onclick: () => setText(view, text) }, text)));
   view.onCaret = () => markAtCaret(view);
   view.layout = [
     element("h1", { class: "visually-hidden" }, "Translate"),
@@ -89,13 +89,13 @@ function sourcePane(view) {
   element("h2", { class: "language", id: "source-language" }, "Source"),
   element("div", { class: "stack" }, view.mirror, view.source),
   element("div", { class: "toolbar foot" }, view.count,
-    element("button", { type: "button", class: "quiet push", onclick: () => file.click() }, "Open a file"), file,
-    element("button", { type: "button", class: "quiet", onclick: () => setText(view, "") }, "Clear")));
+    element("button", { class: "quiet push", onclick: () => file.click() }, "Open a file"), file,
+    element("button", { class: "quiet", onclick: () => setText(view, "") }, "Clear")));
   return pane;
 }
 
 function targetPane(view) {
-  const copy = element("button", { type: "button", id: "copy", onclick: () => copyText(shownText(view), copy) }, "Copy");
+  const copy = element("button", { id: "copy", onclick: () => copyText(shownText(view), copy) }, "Copy");
   view.copy = copy;
   view.inspect = element("a", { class: "button", id: "to-inspect" }, "Inspect");
   const toggle = element("input", {
@@ -122,7 +122,7 @@ function keyboardHelp() {
     ["Alt I", "inspect the sentence"],
   ];
   return element("details", { class: "keys small muted" }, element("summary", {}, "Keyboard"),
-    element("dl", {}, keys.map(([key, text]) => element("div", {}, element("dt", {}, element("kbd", {}, key)), element("dd", {}, text)))));
+    element("p", {}, keys.map(([key, text]) => element("span", {}, element("kbd", {}, key), ` ${text}`))));
 }
 
 async function labelLanguages(view) {
