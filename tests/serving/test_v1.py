@@ -174,3 +174,16 @@ def test_what_cannot_be_inspected_is_not_found(server):
         assert (status, answer.keys()) == (404, {"error"})
     assert server.post("/v1/attention", {"text": "a", "without": ["cross"]})[0] == 400
     assert server.post("/v1/attention", {"text": "a" * 2_001})[0] == 413
+
+
+def test_a_walkthrough_has_its_steps(server):
+    status, answer = server.post("/v1/walkthrough", {"text": "42 hours", "layer": 2, "head": 3})
+    assert (status, answer["layer"], answer["head"]) == (200, 2, 3)
+    assert answer["steps"]
+    assert server.post("/v1/walkthrough", {"text": "42 hours", "layer": 99})[0] == 404
+
+
+def test_runs_are_those_of_the_folder(server):
+    assert server.get("/v1/runs") == (200, {"runs": []})
+    for name in ("nothing", "..", "%2e%2e"):
+        assert server.get(f"/v1/runs/{name}")[0] == 404

@@ -20,11 +20,13 @@ from transduce.serving.service import Service
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket, or say why there is none."""
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"port is {port}; expected a number from 0 to 65535")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        number = getattr(error, "errno", None) or 0
+    except OSError as error:
+        number = error.errno or 0
         reason = os.strerror(number) if number > 0 else str(error)
         raise ConfigError(
             f"the server cannot use port {port} of {host} ({reason}); choose another --port or "

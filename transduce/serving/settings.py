@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from transduce.errors import ConfigError
+
+_LEAST = {
+    "requests_per_minute": 0,
+    "max_characters": 1,
+    "answer_seconds": 0.001,
+    "drain_seconds": 0,
+    "max_connections": 1,
+    "max_requests": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,4 +36,11 @@ class ServerSettings:
     max_requests: int = 256  # that are worked on at the same time
     drain_seconds: float = 0.0  # between "not ready" and the end of accepting connections
     stop_seconds: float = 30.0  # until a stop gives up on requests that are worked on
-    log_text: bool = field(default=False)  # whether the access log has the texts
+    log_text: bool = False  # whether the access log has the texts
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot work."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < float("inf"):
+                raise ConfigError(f"{name} is {value}; expected at least {least}")

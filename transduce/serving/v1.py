@@ -12,7 +12,12 @@ from starlette.routing import Route
 from transduce.errors import InputError
 from transduce.monitoring import run_summary
 from transduce.serving.models import ServedModel
-from transduce.serving.schema import AttentionRequest, TranslateRequest, read_body
+from transduce.serving.schema import (
+    AttentionRequest,
+    TranslateRequest,
+    WalkthroughRequest,
+    read_body,
+)
 from transduce.serving.security import RequestError
 from transduce.serving.service import Emit, Service
 from transduce.translation.result import Sentence, Translation
@@ -71,7 +76,23 @@ async def show_attention(request: Request) -> Response:
         from transduce.inspection.inspect import inspect  # needs torch
 
         options: dict[str, Any] = {"sentence": body.sentence, "without": body.without}
-        return {**inspect(model.direct, body.text, **options).to_dict()}
+        return inspect(model.direct, body.text, **options).to_dict()
+
+    return JSONResponse(await service.run(request, _not_found(work)))
+
+
+async def show_walkthrough(request: Request) -> Response:
+    """Return every step of the translation of one sentence, with its numbers."""
+    service = _service(request)
+    service.gate.admit(request)
+    body = await read_body(request, WalkthroughRequest)
+    model = find_model(service, body.model)
+    _check_inspected(request, service, body.text)
+
+    def work() -> dict[str, Any]:
+        from transduce.inspection.walkthrough.steps import walkthrough  # needs torch
+
+        return walkthrough(model.direct, body.text, layer=body.layer, head=body.head).to_dict()
 
     return JSONResponse(await service.run(request, _not_found(work)))
 
@@ -180,6 +201,7 @@ ROUTES = [
     Route("/v1/models", list_models, methods=["GET"]),
     Route("/v1/translate", translate, methods=["POST"]),
     Route("/v1/attention", show_attention, methods=["POST"]),
+    Route("/v1/walkthrough", show_walkthrough, methods=["POST"]),
     Route("/v1/runs", list_runs, methods=["GET"]),
     Route("/v1/runs/{name}", show_run, methods=["GET"]),
 ]

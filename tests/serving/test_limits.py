@@ -1,0 +1,270 @@
+"""Limits: slow, large, many and unknown clients, and what is written down about all of them."""
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+
+from tests.serving.running import running
+from transduce.errors import ConfigError, InputError
+from transduce.serving.models import load_models
+from transduce.serving.security import read_keys
+from transduce.serving.settings import ServerSettings
+
+REQUEST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def make_server(bundle):
+    """Serve the model with other settings until the end of the block."""
+
+    def make(**settings):
+        models = load_models([bundle.path], engine="torch", say=lambda message: None)
+        return running(models, **settings)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def strict(make_server):
+    """A server that does not wait for long."""
+    with make_server(
+        header_seconds=0.5,
+        body_seconds=0.5,
+        send_seconds=0.5,
+        max_body=10_000,
+        max_characters=2_000,
+        max_texts=5,
+        max_connections=20,
+        requests_per_minute=0,
+    ) as server:
+        yield server
+
+
+def connect(server):
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def answer_of(connection):
+    """The status of the answer, and all of it, when the server has closed the connection."""
+    content = b""
+    try:
+        while part := connection.recv(65536):
+            content += part
+    except ConnectionResetError:
+        pass
+    return int(content.split(b" ", 2)[1]) if content else 0, content
+
+
+def seconds_until_cut(connection, sent):
+    """How long a client can go on sending."""
+    start = time.monotonic()
+    with contextlib.suppress(OSError):
+        while time.monotonic() - start < 5:
+            connection.sendall(sent)
+            time.sleep(0.05)
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /v1/transl", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: "]
+)
+def test_a_client_that_never_ends_its_headers_is_cut(strict, sent):
+    with connect(strict) as connection:
+        start = time.monotonic()
+        connection.sendall(sent)
+        status, content = answer_of(connection)
+        assert status == 408
+        assert json.loads(content.partition(b"\r\n\r\n")[2]).keys() == {"error"}
+        assert 0.3 < time.monotonic() - start < 5
+
+
+def test_headers_that_trickle_are_cut_although_bytes_arrive(strict):
+    with connect(strict) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        assert seconds_until_cut(connection, b"x: y\r\n") < 3
+
+
+def test_a_second_request_on_a_connection_has_the_same_deadline(strict):
+    with connect(strict) as connection:
+        connection.sendall(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /rea")
+        assert answer_of(connection)[0] == 408
+
+
+@pytest.mark.parametrize("trickle", [False, True])
+def test_a_body_that_is_not_complete_in_time_is_cut(strict, trickle):
+    with connect(strict) as connection:
+        start = time.monotonic()
+        connection.sendall(REQUEST + b"content-length: 500\r\n\r\n{")
+        if trickle:
+            assert seconds_until_cut(connection, b" ") < 3
+            return
+        status, content = answer_of(connection)
+        assert status == 408
+        assert b"connection: close" in content
+        assert time.monotonic() - start < 5
+
+
+def test_a_body_that_is_too_large_is_refused_announced_or_not(strict):
+    with connect(strict) as connection:
+        connection.sendall(REQUEST + b"content-length: 10001\r\n\r\n")
+        assert answer_of(connection)[0] == 413
+    with connect(strict) as connection:
+        connection.sendall(REQUEST + b"transfer-encoding: chunked\r\n\r\n")
+        connection.sendall(b"2711\r\n" + b"a" * 10_001 + b"\r\n")
+        assert answer_of(connection)[0] == 413
+
+
+def test_texts_that_are_too_long_or_too_many_are_refused(strict):
+    assert strict.post("/v1/translate", {"text": "a" * 2_001})[0] == 413
+    assert strict.post("/v1/translate", {"text": ["a"] * 6})[0] == 413
+    body = {"q": "a" * 2_001, "source": "en", "target": "de"}
+    message = "Invalid request: request (2001) exceeds text limit (2000)"
+    assert strict.post("/translate", body) == (400, {"error": message})
+
+
+def test_too_many_connections_are_refused_and_the_others_stay(strict):
+    connections = [connect(strict) for _ in range(20)]
+    try:
+        time.sleep(0.1)
+        with connect(strict) as one_too_many:
+            status, content = answer_of(one_too_many)
+        assert status == 503
+        assert b"retry-after: " in content
+        connections[0].sendall(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert connections[0].recv(65536).startswith(b"HTTP/1.1 200")
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\r\n\r\n\r\n" + b"\x00" * 100,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS handshake
+        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000 + b"\r\n\r\n",
+        REQUEST + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=range(7),
+)
+def test_what_is_not_http_is_refused_and_the_server_goes_on(strict, garbage):
+    with connect(strict) as connection:
+        connection.sendall(garbage)
+        assert answer_of(connection)[0] in (400, 408, 431)
+    assert strict.get("/ready")[0] == 200
+
+
+def test_keys_are_needed_where_texts_are_and_nowhere_else(make_server):
+    with make_server(api_keys=frozenset({"secret", "other"})) as server:
+        body = {"text": "42 hours"}
+        assert server.post("/v1/translate", body)[0] == 401
+        for key, status in (("secret", 200), ("other", 200), ("secre", 403), ("\xff", 403)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert server.post("/v1/translate", body, headers)[0] == status
+        libre = {"q": "42 hours", "source": "en", "target": "de"}
+        assert server.post("/translate", libre)[0] == 400
+        wrong = server.post("/translate", {**libre, "api_key": "wrong"})
+        assert wrong == (403, {"error": "Invalid API key"})
+        assert server.post("/translate", {**libre, "apiKey": "secret"})[0] == 200
+        deepl = {"text": ["42 hours"], "target_lang": "DE"}
+        assert server.post("/v2/translate", deepl)[0] == 403
+        headers = {"authorization": "DeepL-Auth-Key other"}
+        assert server.post("/v2/translate", deepl, headers)[0] == 200
+        assert server.get("/v1/runs")[0] == 401
+        for path in ("/", "/health", "/ready", "/metrics", "/languages", "/v1/models"):
+            assert server.request("GET", path)[0] == 200
+
+
+def test_a_caller_that_is_too_fast_is_slowed_down(make_server):
+    keys = frozenset({"one", "two"})
+    with make_server(api_keys=keys, requests_per_minute=3) as server:
+        body = json.dumps({"text": "42"})
+        answers = []
+        for key in ("one", "one", "one", "one", "two"):
+            headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+            answers.append(server.request("POST", "/v1/translate", body, headers))
+        assert [status for status, _, _ in answers] == [200, 200, 200, 429, 200]
+        _, headers, content = answers[3]
+        assert 0 < int(headers["retry-after"]) <= 20
+        assert json.loads(content) == {"error": "Slowdown: 3 per 1 minute"}
+
+
+def test_metrics_and_the_log_hold_neither_texts_nor_keys_nor_made_up_paths(make_server, capsys):
+    with make_server(api_keys=frozenset({"secret-key"}), writes_log=True) as server:
+        key = {"authorization": "Bearer secret-key"}
+        server.post("/v1/translate", {"text": "hidden words"}, key)
+        server.request("POST", "/translate?q=hidden+words&api_key=secret-key")
+        server.request("GET", "/made-up-path")
+        _, _, metrics = server.request("GET", "/metrics")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    written = metrics.decode() + json.dumps(lines)
+    for word in ("hidden", "secret-key", "made-up"):
+        assert word not in written
+    assert "127.0.0.1" not in metrics.decode()
+    assert [(line["path"], line["status"]) for line in lines] == [
+        ("/v1/translate", 200),
+        ("/translate", 400),
+        ("other", 404),
+        ("/metrics", 200),
+    ]
+    assert lines[0]["characters"] == len("hidden words")
+    counted = 'transduce_requests_total{method="POST",path="/v1/translate",status="200"} 1.0'
+    assert counted in metrics.decode()
+    assert 'transduce_queue_tokens{model="demo"} 0.0' in metrics.decode()
+
+
+def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):
+    with make_server(log_text=True, writes_log=True) as server:
+        server.post("/v1/translate", {"text": "42 hours"})
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["text"] == ["42 hours"]
+
+
+def test_an_answer_that_would_take_too_long_is_given_up(make_server):
+    with make_server(answer_seconds=0.001) as server:
+        body = json.dumps({"text": "42 hours"})
+        headers = {"content-type": "application/json"}
+        status, headers, _ = server.request("POST", "/v1/translate", body, headers)
+        assert (status, "retry-after" in headers) == (503, True)
+
+
+def test_more_requests_than_the_server_can_hold_are_refused(make_server):
+    with make_server(max_requests=1) as server:
+        with server.service._places:
+            status, answer = server.post("/v1/translate", {"text": "42 hours"})
+        assert (status, answer.keys()) == (503, {"error"})
+        assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
+
+
+def test_pages_of_chosen_origins_may_use_our_own_api(make_server):
+    with make_server(allowed_origins=("https://example.org",)) as server:
+        for origin, allowed in (("https://example.org", True), ("https://other.org", False)):
+            _, headers, _ = server.request("GET", "/v1/models", headers={"origin": origin})
+            assert ("access-control-allow-origin" in headers) == allowed
+
+
+def test_keys_are_read_from_a_file(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("# of the team\n one \n\ntwo\n")
+    assert read_keys(file) == {"one", "two"}
+    file.write_text("# none\n")
+    with pytest.raises(ConfigError, match="contains no key"):
+        read_keys(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_keys(tmp_path / "nothing")
+
+
+def test_settings_that_cannot_work_are_refused():
+    for name in ("requests_per_minute", "max_characters", "answer_seconds", "drain_seconds"):
+        with pytest.raises(ConfigError, match=name):
+            ServerSettings(**{name: -1})

@@ -1,0 +1,102 @@
+"""The models that are served, and one clear line for each that is not as it should be."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.serving.running import running
+from transduce.errors import BundleError, ConfigError, InputError
+from transduce.serving.models import load_models
+from transduce.storage.bundle import save_bundle
+
+
+@pytest.fixture(scope="module")
+def copies(bundle, tmp_path_factory):
+    """The same model three times: whole, damaged, and without known languages."""
+    folder = tmp_path_factory.mktemp("copies")
+    shutil.copytree(bundle.path, folder / "damaged")
+    weights = folder / "damaged" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    data = replace(bundle.recipe.data, source_language="und", target_language="xx")
+    recipe = replace(bundle.recipe, data=data)
+    save_bundle(folder / "unknown", recipe, bundle.weights(), bundle.tokenizer_files, {}, {})
+    shutil.copytree(bundle.path, folder / "second" / "best")
+    return folder
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def load(said, *places):
+    return load_models(places, engine="torch", say=said.append)
+
+
+def test_a_damaged_bundle_is_named_and_the_others_are_served(bundle, copies, said):
+    models = load(said, copies / "damaged", bundle.path)
+    (line,) = said
+    assert line.startswith("damaged is not served: ")
+    assert "model.safetensors" in line
+    with running(models) as server:
+        assert [m["name"] for m in server.get("/v1/models")[1]["models"]] == [bundle.path.name]
+        assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
+        status, answer = server.post("/v1/translate", {"text": "a", "model": "damaged"})
+        assert status == 404
+        assert "model.safetensors" in answer["error"]
+
+
+def test_without_any_whole_bundle_nothing_is_served(copies, said):
+    with pytest.raises(BundleError, match=r"model\.safetensors"):
+        load(said, copies / "damaged")
+    with pytest.raises(BundleError, match="none of the models"):
+        load(said, copies / "damaged", copies / "damaged")
+
+
+def test_two_models_of_one_pair_are_both_served_and_the_first_is_the_default(bundle, copies, said):
+    models = load(said, bundle.path, copies / "second")
+    assert said == [
+        "demo and second both translate en-de; demo is used unless a request to /v1 names second"
+    ]
+    assert models.default.name == "demo"
+    assert models.named("second").path == copies / "second" / "best"
+    assert models.for_languages("en", "de-AT") is models.default
+    models.close()
+
+
+def test_a_model_without_known_languages_is_served_by_its_name(copies, said):
+    models = load(said, copies / "unknown")
+    (line,) = said
+    assert "the languages of unknown are unknown" in line
+    assert (models.default.source_language, models.default.target_language) == (None, None)
+    with running(models) as server:
+        assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
+        assert server.get("/languages") == (200, [])
+        body = {"q": "a", "source": "en", "target": "de"}
+        assert server.post("/translate", body) == (400, {"error": "en is not supported"})
+
+
+def test_models_of_the_same_name_get_numbers(bundle, copies, said):
+    models = load(said, bundle.path, bundle.path)
+    assert [model.name for model in models.served] == ["demo", "demo-2"]
+    with pytest.raises(InputError, match="the models are: demo, demo-2"):
+        models.named("demo-3")
+    models.close()
+
+
+def test_a_number_of_workers_that_cannot_work_is_refused(bundle):
+    with pytest.raises(ConfigError, match="workers is 0"):
+        load_models([bundle.path], workers=0)
+
+
+def test_several_workers_of_ctranslate2_translate_as_one(bundle, said, translator):
+    pytest.importorskip("ctranslate2")
+    models = load_models([bundle.path], engine="ctranslate2", workers=2, say=said.append)
+    assert models.default.engine == "ctranslate2"
+    assert models.default.queue.is_alive
+    with running(models) as server:
+        _, answer = server.post("/v1/translate", {"text": ["42 hours", "12 kilometers"]})
+        assert len(answer["translations"]) == 2

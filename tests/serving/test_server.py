@@ -1,0 +1,148 @@
+"""The process: it starts with one line, answers what it accepted, and stops."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.serving.running import running
+from transduce.errors import ConfigError
+from transduce.serving.models import load_models
+from transduce.serving.server import bind
+
+
+def test_a_port_in_use_is_reported_in_one_line():
+    with contextlib.closing(bind("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot use port {port} of 127.0.0.1 .*in use"):
+            bind("127.0.0.1", port)
+    with pytest.raises(ConfigError, match="port is 99999"):
+        bind("127.0.0.1", 99999)
+    with pytest.raises(ConfigError, match="no-such-host"):
+        bind("no-such-host.invalid", 8000)
+
+
+@contextlib.contextmanager
+def process(bundle, *options):
+    """`transduce serve` as a process: itself and its port."""
+    command = [sys.executable, "-m", "transduce", "serve", str(bundle.path), "--port", "0"]
+    started = subprocess.Popen(
+        [*command, "--engine", "torch", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        line = started.stderr.readline()
+        found = re.search(r"serving demo \(en-de\) on http://127\.0\.0\.1:(\d+)", line)
+        assert found, line
+        yield started, int(found[1])
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def ask(port, answers, stop, text):
+    """Send one request after another, and note each answer, or what went wrong."""
+    while not stop.is_set():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        accepted = False
+        try:
+            connection.connect()
+            accepted = True
+            body = json.dumps({"text": text})
+            headers = {"content-type": "application/json"}
+            connection.request("POST", "/v1/translate", body, headers)
+            answers.append(connection.getresponse().status)
+        except ConnectionRefusedError:
+            return
+        except OSError as error:
+            answers.append(f"accepted: {accepted}, {error!r}")
+            return
+        finally:
+            connection.close()
+
+
+def stop_under_load(bundle, text="42 hours. 12 kilometers.", clients=8, after=0.5):
+    """The answers that clients got while the server was stopped, its exit status and the seconds."""
+    answers, stop = [], threading.Event()
+    with process(bundle) as (server, port):
+        threads = [
+            threading.Thread(target=ask, args=(port, answers, stop, text)) for _ in range(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(after)
+        start = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        status = server.wait(40)
+        seconds = time.monotonic() - start
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+    return answers, status, seconds
+
+
+def test_a_stop_loses_no_accepted_request(bundle):
+    answers, status, seconds = stop_under_load(bundle)
+    assert status == 0
+    assert answers
+    assert set(answers) == {200}
+    assert seconds < 30
+
+
+def test_a_stopping_server_is_not_ready_and_closes_connections(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models) as server:
+        assert server.get("/ready") == (200, {"status": "ready"})
+        server.service.is_draining = True
+        status, headers, _ = server.request("GET", "/ready")
+        assert (status, headers["connection"]) == (503, "close")
+        assert server.get("/health")[0] == 200
+
+
+def test_health_turns_bad_when_the_engine_is_dead(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models) as server:
+        models.default.queue.close()
+        assert server.get("/health") == (503, {"status": "dead"})
+        assert server.post("/v1/translate", {"text": "42 hours"})[0] == 503
+
+
+def test_a_client_that_has_gone_leaves_the_queue(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    queue = models.default.queue
+    go = threading.Event()
+    search = queue.engine.search
+
+    def held_search(*args, **options):
+        assert go.wait(20)
+        return search(*args, **options)
+
+    queue.engine.search = held_search
+    with running(models) as server:
+        body = json.dumps({"text": "42 hours\n" * 200})
+        for stream in (False, True):
+            body = json.dumps({"text": ["42 hours"] * 200, "stream": stream})
+            connection = http.client.HTTPConnection("127.0.0.1", server.port)
+            headers = {"content-type": "application/json"}
+            connection.request("POST", "/v1/translate", body, headers)
+            end = time.monotonic() + 10
+            while not stream and not queue.waiting_tokens and time.monotonic() < end:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            connection.close()
+            while queue.waiting_tokens and time.monotonic() < end:
+                time.sleep(0.01)
+            assert queue.waiting_tokens == 0
+        go.set()
+        assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
