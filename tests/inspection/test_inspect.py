@@ -306,6 +306,22 @@ def test_measures_equal_their_definitions(shown):
             assert measures.aligned is None
 
 
+def test_measures_of_the_decoder_count_from_its_input(shown):
+    """A query stands at its input, the token before the one that it produces."""
+    inputs = [None, *(token.word for token in shown.target.tokens[:-1])]
+    measures = next(each for each in shown.measures if each.head == "decoder.2.1")
+    weights = shown.attention["decoder"][1, 0]
+    for name, offset in (("previous", -1), ("same", 0)):
+        shares = []
+        for q, word in enumerate(inputs):
+            near = [k for k, key in enumerate(inputs) if word is not None and key == word + offset]
+            if near:
+                shares.append(weights[q, near].sum())
+        assert getattr(measures, name) == pytest.approx(np.mean(shares), rel=1e-4)
+    assert measures.next == 0
+    assert measures.end == pytest.approx(weights[:, 0].mean(), rel=1e-4)
+
+
 def test_the_aligned_share_is_the_weight_on_the_words_of_the_alignment(shown):
     measures = next(each for each in shown.measures if each.head == "cross.1.2")
     weights = shown.attention["cross"][0, 1]
