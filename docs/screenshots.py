@@ -74,7 +74,7 @@ def wait_for_heads(page: Page) -> None:
 
 def show_it(page: Page) -> None:
     """Show what "it" looks at in the sentence of the paper's authors."""
-    page.click("[data-sample=tired]")
+    page.click("text=too tired")
     wait_for_heads(page)
 
 

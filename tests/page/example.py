@@ -106,6 +106,7 @@ def measures_of(attention):
                         "next": round(share[2], 4),
                         "same": round(share[1], 4),
                         "punctuation": round(float(rows[:, -2:].sum(-1).mean()), 4),
+                        "end": round(float(rows[:, -1].mean()), 4),
                         "aligned": round(share[1], 4) if kind == "cross" else None,
                     }
                 )

@@ -22,6 +22,10 @@ export function linkTo(view, parameters = {}) {
 
 // Show these parameters in the address without drawing the view again.
 export function rewriteAddress(view, parameters) {
-  history.replaceState(null, "", linkTo(view, parameters));
+  try {
+    history.replaceState(null, "", linkTo(view, parameters));
+  } catch {
+    // A page inside a notebook has no address of its own.
+  }
   window.dispatchEvent(new Event("rewriteaddress"));
 }

@@ -65,6 +65,12 @@ export function meanTable(tables) {
   return { ...tables[0], weights };
 }
 
+// What a row attends to, the strongest first.
+export function strongestOf(table, row) {
+  return table.columns.map((label, column) => ({ label, weight: weightAt(table, row, column) }))
+    .sort((first, second) => second.weight - first.weight);
+}
+
 export function weightAt(table, row, column) {
   return table.weights[row * table.columns.length + column];
 }
@@ -76,7 +82,8 @@ export function drawThumbnail(canvas, table, colors) {
   canvas.height = table.rows.length;
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  table.weights.forEach((weight, place) => image.data.set([...weightColor(weight, ...colors), 255], place * 4));
+  const palette = Array.from({ length: 256 }, (_, share) => [...weightColor(share / 255, ...colors), 255]);
+  table.weights.forEach((weight, place) => image.data.set(palette[Math.round(weight * 255)], place * 4));
   context.putImageData(image, 0, 0);
 }
 

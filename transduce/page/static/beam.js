@@ -94,14 +94,9 @@ function describeNode(node) {
 }
 
 function hypotheses(inspection) {
-  const rows = inspection.beam.hypotheses.map((hypothesis, place) => element("tr", {},
-    element("td", { class: "number" }, String(place + 1)),
-    element("td", { lang: inspection.model.target_language, dir: "auto" }, hypothesis.text),
-    element("td", { class: "number" }, signed(hypothesis.score, 3))));
-  return element("div", { class: "scroll" }, element("table", { class: "hypotheses" },
-    element("caption", { class: "visually-hidden" }, "Complete hypotheses"),
-    element("thead", {}, element("tr", {}, ["#", "Complete hypothesis", "Score"].map((text) => element("th", { scope: "col" }, text)))),
-    element("tbody", {}, rows)));
+  const { beam, model } = inspection;
+  return dataTable(["#", "Complete hypothesis", "Score"], beam.hypotheses.map(({ text, score }, place) =>
+    [place + 1, element("span", { lang: model.target_language, dir: "auto" }, text), signed(score, 3)]), "hypotheses");
 }
 
 // The same tree as a table, made when it is opened.
@@ -109,11 +104,14 @@ function asText(beam) {
   const details = element("details", { class: "small" }, element("summary", {}, "The tree as a table"));
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
-    const rows = beam.nodes.slice(1).map((node) => element("tr", {},
-      [node.step, nodeLabel(node), STATES[node.state], signed(node.log_prob, 2), node.reason].map((cell) => element("td", {}, String(cell)))));
-    details.append(element("div", { class: "scroll" }, element("table", {},
-      element("thead", {}, element("tr", {}, ["Step", "Token", "State", "log P", "Reason"].map((text) => element("th", { scope: "col" }, text)))),
-      element("tbody", {}, rows))));
+    details.append(dataTable(["Step", "Token", "State", "log P", "Reason"], beam.nodes.slice(1).map((node) =>
+      [node.step, nodeLabel(node), STATES[node.state], signed(node.log_prob, 2), node.reason])));
   });
   return details;
+}
+
+function dataTable(titles, rows, name = null) {
+  return element("div", { class: "scroll" }, element("table", { class: name },
+    element("thead", {}, element("tr", {}, titles.map((title) => element("th", { scope: "col" }, title)))),
+    element("tbody", {}, rows.map((cells) => element("tr", {}, cells.map((cell) => element("td", {}, cell)))))));
 }

@@ -1,8 +1,8 @@
 // One head, large: as a heat map, or as lines between words.
 
-import { svgElement, showTip, hideTip, percent } from "./dom.js";
+import { element, svgElement, showTip, hideTip, percent } from "./dom.js";
 import { colorText, figureColors, figureFrame, shorten, textWidth, weightColor } from "./figure.js";
-import { drawThumbnail, thumbnailColors, weightAt } from "./attention.js";
+import { drawThumbnail, strongestOf, thumbnailColors, weightAt } from "./attention.js";
 
 const LARGEST_VECTOR = 6_400; // cells; larger heat maps are drawn as one image
 const FAINTEST_LINE = 0.015;
@@ -33,7 +33,11 @@ export function heatMap(table, { width, row = null, label, choose }) {
   figure.append(svgElement("rect", {
     x: left, y: top, width: cell * table.columns.length, height: cell * table.rows.length, fill: "none", stroke: colors.line,
   }));
-  if (row !== null && row < table.rows.length) figure.append(rowFrame(row, table, left, top, cell, colors.accent, 2));
+  if (row !== null) {
+    figure.append(svgElement("rect", {
+      x: left, y: top + row * cell, width: cell * table.columns.length, height: cell, fill: "none", stroke: colors.accent, "stroke-width": 2,
+    }));
+  }
   explore(figure, table, { left, top, cell, colors, choose });
   return figure;
 }
@@ -62,13 +66,6 @@ function heatImage(table, left, top, cell) {
   });
   image.style.imageRendering = "pixelated";
   return image;
-}
-
-function rowFrame(row, table, left, top, cell, color, strokeWidth) {
-  return svgElement("rect", {
-    x: left, y: top + row * cell, width: cell * table.columns.length, height: cell,
-    fill: "none", stroke: color, "stroke-width": strokeWidth,
-  });
 }
 
 // The pointer shows the number of its cell; a click chooses the row.
@@ -130,18 +127,30 @@ export function lineMap(tables, { width, row = null, label, choose, rowTitle, co
   figure.addEventListener("pointerover", (event) => {
     const hovered = event.target.dataset.row;
     drawLines(lines, tables, ends, hovered === undefined ? row : Number(hovered), colors);
+    if (hovered === undefined) hideTip();
+    else showTip(event.clientX, event.clientY, tables.map((table) => describeRow(table, Number(hovered))));
   });
-  figure.addEventListener("pointerleave", () => drawLines(lines, tables, ends, row, colors));
+  figure.addEventListener("pointerleave", () => {
+    drawLines(lines, tables, ends, row, colors);
+    hideTip();
+  });
   return figure;
+}
+
+// What a row attends to most, in words.
+function describeRow(table, row) {
+  const words = strongestOf(table, row).slice(0, 3).map(({ label, weight }) => `${label} ${percent(weight)}`);
+  return element("div", {}, `${table.layer}.${table.head}: ${table.rows[row]} → ${words.join(", ")}`);
 }
 
 function drawLines(group, tables, { x1, x2, y1, y2 }, row, colors) {
   const bend = (x2 - x1) / 2;
+  const faintest = row === null && tables[0].rows.length > 40 ? 0.1 : FAINTEST_LINE; // or the browser would be slow
   const paths = [];
   tables.forEach((table, number) => {
     table.weights.forEach((weight, place) => {
       const r = Math.floor(place / table.columns.length);
-      if (weight < FAINTEST_LINE || (row !== null && r !== row)) return;
+      if (weight < faintest || (row !== null && r !== row)) return;
       const shift = (number - (tables.length - 1) / 2) * 3;
       const from = y1(r) + shift;
       const to = y2(place % table.columns.length) + shift;

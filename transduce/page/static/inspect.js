@@ -11,10 +11,7 @@ import { showReplay } from "./replay.js";
 import { showBeam } from "./beam.js";
 
 // The sentences of the paper's Figures 3 to 5 and of the blog post about it: what is "it"?
-const PAPER = {
-  tired: "The animal didn't cross the street because it was too tired.",
-  wide: "The animal didn't cross the street because it was too wide.",
-};
+const PAPER = "The animal didn't cross the street because it was ";
 const REFERENTS = ["animal", "street"];
 export function showInspect(root, parameters) {
   const names = (key) => (parameters.get(key) ?? "").split(",").filter(Boolean);
@@ -78,12 +75,12 @@ function layOutInspect(view, root) {
 }
 
 function askForm(view) {
-  const sample = (name, text) => element("button", { class: "quiet", "data-sample": name, onclick: () => takeSample(view, PAPER[name]) }, text);
+  const sample = (text) => element("button", { class: "quiet", onclick: () => takeSample(view, `${PAPER}${text}.`) }, text);
   return element("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
     element("label", { class: "visually-hidden", for: "inspect-text" }, "Sentence"),
     element("div", { class: "ask-line" }, view.input, element("button", { type: "submit", class: "main" }, "Inspect")),
-    element("div", { class: "toolbar samples-line small" }, element("span", { class: "muted" }, "What is “it”? The animal didn't cross the street because it was "),
-      sample("tired", "too tired"), element("span", { class: "muted" }, "or"), sample("wide", "too wide"), view.link));
+    element("div", { class: "toolbar samples-line small" }, element("span", { class: "muted" }, `What is “it”? ${PAPER}`),
+      sample("too tired"), element("span", { class: "muted" }, "or"), sample("too wide"), view.link));
 }
 
 function takeText(view, text) {

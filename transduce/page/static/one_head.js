@@ -1,7 +1,7 @@
 // One head, large: its figure, what a chosen word looks at, and its measures.
 
 import { element, fill, keepFocus, segmented, choice, hideTip } from "./dom.js";
-import { KINDS, headTable, weightAt } from "./attention.js";
+import { KINDS, headTable, strongestOf } from "./attention.js";
 import { saveButtons } from "./figure.js";
 import { heatMap, lineMap } from "./head_figures.js";
 import { EXPLAINED, MEASURES, allHeads, measuresOf } from "./heads.js";
@@ -44,11 +44,6 @@ export function drawFigure(view) {
     choose: (row) => refresh({ word: row === view.word ? null : row }),
   };
   fill(place, view.figure === "heat" ? heatMap(tables[0], options) : lineMap(tables, options));
-}
-
-function strongestOf(table, row) {
-  return table.columns.map((label, column) => ({ label, weight: weightAt(table, row, column) }))
-    .sort((first, second) => second.weight - first.weight);
 }
 
 function describeFigure(view, table) {
