@@ -356,9 +356,12 @@ def test_positions_are_explained_as_the_model_computes_them(model, walk):
 def test_projections_are_explained_as_the_model_computes_them(model, walk):
     config = model.config
     formula = text_of(walk["feed-forward"].formula)
-    start = {"relu": "max(0,xW1", "gelu": "GELU(xW1", "swiglu": "(Swish(xW1"}[config.activation]
-    assert formula.startswith(f"FFN(x)={start}")
-    assert ("xWg" in formula) == (config.activation == "swiglu")
+    expected = {
+        "relu": "FFN(x)=max(0,xW1+b1)W2+b2",
+        "gelu": "FFN(x)=GELU(xW1+b1)W2+b2",
+        "swiglu": "h=Swish(xW1+b1)⊙(xWg+bg)FFN(x)=hW2+b2",
+    }
+    assert formula == expected[config.activation]
     assert ("This model" in walk["feed-forward"].explanation.replace("this", "This")) == (
         config.activation != "relu"
     )

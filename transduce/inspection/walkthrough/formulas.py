@@ -142,20 +142,20 @@ def feed_forward(scene: Scene) -> str:
     """Return the feed-forward network, §3.3."""
     inner = row("x", sub("W", "1"), "+", sub("b", "1"))
     name = ACTIVATION_NAMES[scene.config.activation]
+    end = (sub("W", "2"), "+", sub("b", "2"))
     if scene.config.activation == "relu":
-        active: Markup = call("max", "0", inner)
-    elif scene.config.activation.endswith("glu"):
+        return formula((call("FFN", "x"), "=", call("max", "0", inner), *end))
+    if scene.config.activation.endswith("glu"):
         gate = row("(", "x", sub("W", "g"), "+", sub("b", "g"), ")")
-        active = row("(", call(name, inner), "⊙", gate, ")")
-    else:
-        active = call(name, inner)
-    return formula((call("FFN", "x"), "=", active, sub("W", "2"), "+", sub("b", "2")))
+        gated = ("h", "=", call(name, inner), "⊙", gate)
+        return formula(gated, (call("FFN", "x"), "=", "h", *end))
+    return formula((call("FFN", "x"), "=", call(name, inner), *end))
 
 
 def mask(scene: Scene) -> str:
     """Return the causal mask, §3.2.3."""
     return formula(
-        (sub("M", row("i", "j")), "=", "0", words(" if "), "j", "≤", "i", words(", else "), "−∞"),
+        (sub("M", row("i", "j")), "=", "0", words("\u00a0if\u00a0"), "j", "≤", "i", words(", else\u00a0"), "−∞"),
         (call("softmax", row(SCALED_SCORES, "+", "M")), "V"),
     )
 

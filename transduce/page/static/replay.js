@@ -81,14 +81,14 @@ function candidates(inspection, step) {
 }
 
 // One line of a bar chart: a label, a bar and the number.
-export function bar(label, share, isChosen = false, color = null) {
+export function bar(label, share, isChosen = false, color = null, text = percent(share)) {
   const line = element("span", { class: "bar" });
   if (color) line.style.background = color;
   line.style.width = `${Math.max(0.5, share * 100)}%`;
   return element("li", { class: isChosen ? "chosen" : null },
     element("span", { class: "label" }, label, isChosen ? element("span", { class: "visually-hidden" }, " (chosen)") : null),
     element("span", { class: "track", "aria-hidden": "true" }, line),
-    element("span", { class: "number" }, percent(share)));
+    element("span", { class: "number" }, text));
 }
 
 // Where the step looked in the source: the mean of the heads of the second-to-last layer, as for alignments.
