@@ -10,7 +10,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from transduce.cli import data, inspection, runtimes, serving, shell, training, translation
+from transduce.cli import (
+    data,
+    inspection,
+    paper,
+    runtimes,
+    serving,
+    shell,
+    training,
+    translation,
+)
 from transduce.cli.arguments import Command, parse
 from transduce.cli.help import Groups, command_help, overview
 from transduce.cli.mistakes import suggest
@@ -20,6 +29,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     "data": data.COMMANDS,
     "training": training.COMMANDS,
     "translation": translation.COMMANDS | inspection.COMMANDS,
+    "research": paper.COMMANDS,
     "serving": serving.COMMANDS,
     "other runtimes": runtimes.COMMANDS,
     "editor and shell": shell.COMMANDS,

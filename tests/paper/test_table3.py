@@ -1,0 +1,114 @@
+"""Table 3: rows are runs of their own, kept and resumed; the report shows what exists."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.paper.conftest import BUDGET, SMALL
+from transduce.cli.commands import run
+from transduce.paper import results
+from transduce.paper.reference import TABLE_3 as PAPER
+from transduce.presets import TABLE_3
+
+
+def command(text, out, *more):
+    words = ["paper", "table3", str(text), *SMALL, "--out", str(out), "--budget", str(BUDGET)]
+    return run([*words, "--device", "cpu", *more])
+
+
+@pytest.fixture(scope="module")
+def done(text, tmp_path_factory):
+    """A folder in which base and one variation have been trained."""
+    out = tmp_path_factory.mktemp("paper") / "out"
+    assert command(text, out, "--rows", "base", "D-ls0.0") == 0
+    return out
+
+
+@pytest.fixture
+def out(done, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(done, tmp_path / "out")
+
+
+def test_the_papers_rows_are_the_rows_of_the_presets():
+    assert list(PAPER) == list(TABLE_3)
+
+
+def test_a_result_says_what_was_measured_how_and_where(done):
+    result = json.loads((done / "table3" / "base.json").read_text())
+    assert result["commit"] == results.current_commit()
+    assert result["hardware"]["cpu"]
+    assert result["flops"] > 0
+    assert result["seconds"] > 0
+    assert "tokens_per_step = 400" in result["recipe"]
+    assert result["numbers"]["steps"] == 4
+    assert result["numbers"]["perplexity"] > 1
+    assert result["numbers"]["test"]["sentences"] == 4
+    assert result["numbers"]["validation"]["bleu_signature"].startswith("nrefs:1")
+
+
+def test_a_row_that_is_done_is_kept(text, out, capsys):
+    before = (out / "table3" / "base.json").read_bytes()
+    assert command(text, out, "--rows", "base") == 0
+    assert (out / "table3" / "base.json").read_bytes() == before
+    assert "table3 base: done already" in capsys.readouterr().err
+
+
+def test_a_row_whose_result_is_lost_is_scored_again_without_training(text, out, capsys):
+    path = out / "table3" / "base.json"
+    before = json.loads(path.read_text())["numbers"]
+    path.unlink()
+    assert command(text, out, "--rows", "base") == 0
+    assert json.loads(path.read_text())["numbers"] == before
+    assert "step 4/4" not in capsys.readouterr().err
+
+
+def test_a_row_of_other_settings_is_refused(text, out, capsys):
+    assert command(text, out, "--rows", "base", "--seed", "1", "--budget", "0.0001") == 2
+    assert "was measured with training.steps = 4, not 10" in capsys.readouterr().err
+
+
+def test_an_unknown_row_is_answered_with_the_known_ones(text, tmp_path, capsys):
+    assert command(text, tmp_path, "--rows", "F") == 2
+    assert "'F' is not a row; the rows are base, A-h1, " in capsys.readouterr().err
+
+
+def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path, capsys):
+    assert command(text, tmp_path / "out", "--rows", "B", "base", "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["row", "B-dk16", "B-dk32", "base", "in"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
+    options = ("--rows", "base", "C-N2", "--dry-run", "--tokens-per-second", "16")
+    assert command(text, tmp_path, *options) == 0
+    base, deeper, total = capsys.readouterr().out.splitlines()[1:]
+    assert "1:40" in base  # 4 steps of 400 tokens, 16 per second
+    assert "2:" in deeper
+    assert "4:" in total
+
+
+def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monkeypatch):
+    monkeypatch.setenv(results.COMMIT_VARIABLE, "another")
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    page = (out / "report.md").read_text(encoding="utf-8")
+    commit = json.loads((out / "table3" / "base.json").read_text())["commit"]
+    rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
+    assert rows["| base"].endswith(f"commit {commit} |")
+    assert rows["| A-h1"].endswith("missing |")
+    assert f"other commits, {commit}" in page
+    assert "Not measured yet: A-h1, " in page
+    assert "<table>" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_without_results_says_what_to_do(tmp_path, capsys):
+    assert run(["paper", "report", "--out", str(tmp_path)]) == 2
+    assert "has no results yet" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_named(out, capsys):
+    (out / "table3" / "base.json").write_text('{"version": 1}')
+    assert run(["paper", "report", "--out", str(out)]) == 2
+    assert "base.json cannot be read as a result" in capsys.readouterr().err

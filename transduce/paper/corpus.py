@@ -1,0 +1,66 @@
+"""The text of an experiment: a recipe file, or the name of a corpus that is fetched first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from transduce.config import CorpusConfig, DataConfig
+from transduce.corpora.get import get
+from transduce.data.readers.corpus import read_pairs
+from transduce.data.text_folder import RECIPE
+from transduce.errors import ConfigError
+from transduce.recipe import read_recipe
+
+
+def find_corpus(name: str, out: Path, *, fetch: bool = True) -> DataConfig:
+    """Return the data section of a recipe file, or of a corpus by name.
+
+    A corpus is fetched into OUT/corpus/NAME if it is not there; without `fetch`, that is an error.
+    """
+    path = Path(name)
+    if path.suffix != ".toml":
+        path = out / "corpus" / name / RECIPE
+        if not path.is_file():
+            if not fetch:
+                raise ConfigError(
+                    f"the corpus {name} is not in {path.parent}; run the command without "
+                    "--dry-run, or give a recipe file"
+                )
+            path = get(name, path.parent)
+    data = read_recipe(path).data
+    if not data.corpora or not data.validation:
+        missing = "[[data.corpora]]" if not data.corpora else "[[data.validation]]"
+        raise ConfigError(f"{path} has no {missing}; the rows of a table need both")
+    return _relative_to(data, path.parent)
+
+
+def _relative_to(data: DataConfig, folder: Path) -> DataConfig:
+    """Return the section with paths that start from the current folder and not the recipe's."""
+    return replace(
+        data,
+        corpora=_moved(data.corpora, folder),
+        validation=_moved(data.validation, folder),
+        test=_moved(data.test, folder),
+    )
+
+
+def _moved(corpora: Sequence[CorpusConfig], folder: Path) -> tuple[CorpusConfig, ...]:
+    moved = []
+    for corpus in corpora:
+        source = tuple(str(folder / pattern) for pattern in corpus.source)
+        target = tuple(str(folder / pattern) for pattern in corpus.target)
+        moved.append(replace(corpus, source=source, target=target))
+    return tuple(moved)
+
+
+def read_texts(corpora: Sequence[CorpusConfig], data: DataConfig) -> tuple[list[str], list[str]]:
+    """Return all sources and references of validation or test sets."""
+    sources: list[str] = []
+    references: list[str] = []
+    for corpus in corpora:
+        for pair in read_pairs(corpus, data.source_language, data.target_language, Path()):
+            sources.append(pair.source)
+            references.append(pair.target)
+    return sources, references

@@ -1,0 +1,67 @@
+"""What the rows of a table would cost: steps, FLOPs and time, before anything is trained."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from transduce.describe import count_flops
+from transduce.monitoring.terminal import clock
+from transduce.paper.experiment import Row
+from transduce.paper.flops import count_training_flops
+from transduce.paper.page import Table
+from transduce.paper.results import Result, find_result
+
+UNKNOWN = "?"
+
+
+def cost_table(rows: Sequence[Row], out: Path, tokens_per_second: float | None) -> Table:
+    """Return a table of what each row costs.
+
+    The time comes from `tokens_per_second`, the speed of the first row in target tokens, or from
+    rows that were measured before; other rows are assumed to reach the same FLOPs per second.
+    """
+    found = {row.name: find_result(out, row.part, row.name) for row in rows}
+    measured = {name: result for name, result in found.items() if result is not None}
+    speed = _flops_per_second(rows, measured, tokens_per_second)
+
+    lines = []
+    total_seconds = 0.0
+    for row in rows:
+        training = row.recipe.training
+        flops = flops_of(row)
+        seconds = flops / speed if speed else None
+        state = "done" if row.name in measured else "to do"
+        if seconds is not None and row.name not in measured:
+            total_seconds += seconds
+        tokens = training.steps * training.tokens_per_step
+        lines.append(
+            (row.name, f"{training.steps:,}", f"{tokens:,}", f"{flops:.2g}", clock(seconds), state)
+        )
+    total = clock(total_seconds) if speed else UNKNOWN
+    lines.append(("in all, still to do", "", "", "", total, ""))
+    return Table(("row", "steps", "target tokens", "FLOPs", "time", "state"), lines)
+
+
+def flops_of(row: Row) -> float:
+    """Return the FLOPs of training a row."""
+    training = row.recipe.training
+    if row.model is None:
+        per_token = count_flops(row.recipe.model).training
+    else:
+        per_token = count_training_flops(row.model, row.recipe.model)
+    return per_token * training.steps * training.tokens_per_step
+
+
+def _flops_per_second(
+    rows: Sequence[Row], measured: Mapping[str, Result], tokens_per_second: float | None
+) -> float | None:
+    """Return the assumed speed, or None if nothing is known."""
+    if tokens_per_second:
+        training = rows[0].recipe.training
+        tokens = training.steps * training.tokens_per_step
+        return tokens_per_second * flops_of(rows[0]) / tokens
+    results = [result for result in measured.values() if result.flops and result.seconds]
+    speeds = [(result.flops or 0) / result.seconds for result in results]
+    return statistics.median(speeds) if speeds else None

@@ -1,0 +1,179 @@
+"""One row of a table as an experiment: a training run of its own, and scores of the result."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from transduce.config import CorpusConfig, ModelConfig, Recipe
+from transduce.describe import count_flops
+from transduce.errors import ConfigError
+from transduce.evaluation.scores import score
+from transduce.monitoring.hardware import hardware
+from transduce.monitoring.metrics import History
+from transduce.paper.corpus import read_texts
+from transduce.paper.flops import count_training_flops
+from transduce.paper.results import (
+    Result,
+    current_commit,
+    find_result,
+    result_path,
+    save_result,
+)
+from transduce.recipe import differences, to_toml, update_recipe
+from transduce.training.run import Run
+from transduce.training.train import train
+from transduce.translation.translator import Translator
+
+BuildModel = Callable[[ModelConfig], nn.Module]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row to train: what it is called, and what is trained."""
+
+    part: str  # such as table3
+    name: str  # such as base
+    recipe: Recipe
+    model: BuildModel | None = None  # a baseline in place of the Transformer
+    corpus: str = ""  # as the user named it
+    budget: float | None = None
+
+
+def choose_rows(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the rows that a user wants, all by default; a group such as "A" is all of its rows."""
+    if not wanted:
+        return list(known)
+    chosen: dict[str, None] = {}
+    for name in wanted:
+        found = [row for row in known if row == name or row.startswith(f"{name}-")]
+        if not found:
+            raise ConfigError(f"{name!r} is not a row; the rows are {', '.join(known)}")
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
+
+
+def run_row(row: Row, out: Path, device: str | None) -> Result | None:
+    """Train and score a row, or return the result that it has already.
+
+    Return None if training was stopped; the same command resumes it.
+    """
+    done = _finished(row, out)
+    if done is not None:
+        return done
+    say(f"{row.part} {row.name}: training for {row.recipe.training.steps:,} steps")
+    folder = out / row.part / row.name
+    run = train(
+        row.recipe, run=folder, store=_store(row, out), device=device, model=row.model or None
+    )
+    if run.history.status != "finished":
+        return None
+
+    say(f"{row.part} {row.name}: scoring")
+    history = run.history
+    result = Result(
+        part=row.part,
+        row=row.name,
+        numbers=_numbers(row, run, device),
+        seconds=training_seconds(history),
+        flops=_flops(row, history),
+        commit=current_commit(),
+        hardware=hardware(),
+        recipe=to_toml(row.recipe),
+        corpus=row.corpus,
+        budget=row.budget,
+        curves={"validation loss": [[*point] for point in history.losses()["validation"]]},
+    )
+    save_result(out, result)
+    return result
+
+
+def _store(row: Row, out: Path) -> Path:
+    """Return the folder of the tokens, which all rows of the same text share."""
+    return out / ("parsing.store" if row.part == "table4" else "text.store")
+
+
+def _finished(row: Row, out: Path) -> Result | None:
+    """Return the result of a row that is complete; refuse one of other settings."""
+    done = find_result(out, row.part, row.name)
+    if done is None:
+        return None
+    path = result_path(out, row.part, row.name)
+    changed = _changes(done.recipe, row.recipe)
+    if changed:
+        name, (before, now) = next(iter(changed.items()))
+        raise ConfigError(
+            f"{path} was measured with {name} = {before}, not {now}; use another folder with "
+            "--out, or delete the file and its run"
+        )
+    if done.commit != current_commit():
+        say(f"{row.part} {row.name}: kept, from commit {done.commit}; delete {path} to repeat it")
+    else:
+        say(f"{row.part} {row.name}: done already")
+    return done
+
+
+def _changes(toml: str, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
+    import tomllib
+
+    before = update_recipe(Recipe(), tomllib.loads(toml))
+    return differences(before, recipe)
+
+
+def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:
+    """Return the scores of the final model: an average of checkpoints, as in §6.1."""
+    recipe = row.recipe
+    history = run.history
+    validation = history.of("validation")
+    numbers: dict[str, Any] = {
+        "steps": history.step,
+        "target_tokens": sum(record["target_tokens"] for record in history.of("step")),
+        "perplexity": validation[-1]["perplexity"] if validation else None,
+    }
+    translator = Translator(run.path / "last", engine="torch", device=device, model=row.model)
+    for name, corpora in (("validation", recipe.data.validation), ("test", recipe.data.test)):
+        if corpora:
+            numbers[name] = _scores(translator, corpora, recipe)
+    weights = translator.bundle.weights().values() if translator.bundle else ()
+    numbers["parameters"] = sum(weight.numel() for weight in weights)
+    return numbers
+
+
+def _scores(
+    translator: Translator, corpora: Sequence[CorpusConfig], recipe: Recipe
+) -> dict[str, Any]:
+    """Translate test sets and score them together."""
+    sources, references = read_texts(corpora, recipe.data)
+    hypotheses = [translation.text for translation in translator.translate(sources)]
+    scores = score(hypotheses, references)
+    return {
+        "sentences": len(sources),
+        "bleu": scores.bleu.value,
+        "bleu_signature": scores.bleu.signature,
+        "tokenized_bleu": scores.tokenized_bleu.value,
+        "chrf": scores.chrf.value,
+    }
+
+
+def training_seconds(history: History) -> float:
+    """Return the time of all steps, without validations and checkpoints."""
+    return math.fsum(record["step_seconds"] for record in history.of("step"))
+
+
+def _flops(row: Row, history: History) -> float:
+    """Return the FLOPs of training; a run counts those of a Transformer of the same config."""
+    if row.model is None:
+        return history.flops
+    own = count_training_flops(row.model, row.recipe.model)
+    return history.flops * own / count_flops(row.recipe.model).training
+
+
+def say(line: str) -> None:
+    """Tell the user what happens."""
+    print(f"transduce: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,109 @@
+"""Pages of results: sections with text, tables and figures, as Markdown, HTML or plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+
+Cells = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts. The first column names the rows."""
+
+    head: Cells
+    rows: Sequence[Cells]
+
+    def to_text(self) -> str:
+        """Return the table for a terminal, in columns."""
+        lines = [self.head, *self.rows]
+        columns = zip(*lines, strict=True)
+        widths = [max(map(len, cells)) for cells in columns]
+        return "\n".join(_columns(line, widths) for line in lines)
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown."""
+        rule = ["---"] + ["---:"] * (len(self.head) - 1)
+        lines = [self.head, rule, *self.rows]
+        return "\n".join(f"| {' | '.join(_escaped(line))} |" for line in lines)
+
+    def to_html(self) -> str:
+        """Return the table as HTML."""
+        head = _html_row("th", self.head)
+        body = "".join(_html_row("td", row) for row in self.rows)
+        return (
+            f'<div class="scroll"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+        )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, with the name of its file."""
+
+    name: str  # such as table1-time.svg
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: paragraphs, then tables, then figures."""
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = field(default_factory=tuple)
+
+
+def to_markdown(title: str, sections: Sequence[Section], figures_folder: str) -> str:
+    """Return a page as Markdown, which refers to the files of its figures."""
+    parts = [f"# {title}"]
+    for section in sections:
+        parts.append(f"## {section.title}")
+        parts += section.paragraphs
+        parts += [table.to_markdown() for table in section.tables]
+        for figure in section.figures:
+            parts.append(f"![{figure.caption}]({figures_folder}/{figure.name})")
+    return "\n\n".join(parts) + "\n"
+
+
+def to_html(title: str, sections: Sequence[Section]) -> str:
+    """Return a page as one HTML file that needs nothing else."""
+    style = files("transduce.monitoring").joinpath("report.css").read_text(encoding="utf-8")
+    body = "".join(_html_section(section) for section in sections)
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{escape(title)}</title><style>{style}</style></head>"
+        f"<body><header><h1>{escape(title)}</h1></header>{body}</body></html>\n"
+    )
+
+
+def _html_section(section: Section) -> str:
+    parts = [f"<h2>{escape(section.title)}</h2>"]
+    parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
+    parts += [table.to_html() for table in section.tables]
+    for figure in section.figures:
+        parts.append(
+            f"<figure><figcaption>{escape(figure.caption)}</figcaption>{figure.svg}</figure>"
+        )
+    return f"<section>{''.join(parts)}</section>"
+
+
+def _columns(line: Cells, widths: Sequence[int]) -> str:
+    first = line[0].ljust(widths[0])
+    others = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+    return "  ".join([first, *others]).rstrip()
+
+
+def _escaped(line: Cells) -> list[str]:
+    return [cell.replace("|", "\\|") for cell in line]
+
+
+def _html_row(tag: str, row: Cells) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"

@@ -1,0 +1,59 @@
+"""The report: one page, as Markdown and HTML, from whatever results exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transduce.errors import DataError
+from transduce.paper import table3
+from transduce.paper.page import Section, to_html, to_markdown
+from transduce.paper.results import current_commit, load_results
+from transduce.storage.disk import whole_file
+
+TITLE = '"Attention Is All You Need", reproduced'
+FIGURES = "figures"  # the folder of the pictures
+PARTS = ("table1", "table2", "table3", "table4", "claims")
+
+
+def write_report(out: Path) -> list[Path]:
+    """Write report.md, report.html and the figures; return the paths of the two pages."""
+    if not any(load_results(out, part) for part in PARTS):
+        raise DataError(f"{out} has no results yet; run transduce paper table1 --out {out}")
+    commit = current_commit()
+    sections = [_origin(out, commit), table3.section(out, commit)]
+    for section in sections:
+        for figure in section.figures:
+            _write(out / FIGURES / figure.name, figure.svg)
+    markdown = out / "report.md"
+    html = out / "report.html"
+    _write(markdown, to_markdown(TITLE, sections, FIGURES))
+    _write(html, to_html(TITLE, sections))
+    return [markdown, html]
+
+
+def _origin(out: Path, commit: str) -> Section:
+    """Return where the numbers come from, and which of them come from other code."""
+    results = [result for part in PARTS for result in load_results(out, part).values()]
+    devices = {str(result.hardware.get("gpu", result.hardware.get("cpu"))) for result in results}
+    budgets = {f"{result.budget:g}" for result in results if result.budget is not None}
+    corpora = {result.corpus for result in results if result.corpus}
+    others = sorted({result.commit for result in results} - {commit})
+
+    paragraphs = [f"{len(results)} results, on {', '.join(sorted(devices))}."]
+    if budgets:
+        paragraphs.append(
+            f"Budget, as a share of the paper's steps: {', '.join(sorted(budgets))}. "
+            f"Text: {', '.join(sorted(corpora))}."
+        )
+    paragraphs.append(f"This page was written by commit {commit}.")
+    if others:
+        paragraphs.append(
+            f"Some results come from other commits, {', '.join(others)}; their rows say so."
+        )
+    return Section("Where these numbers come from", paragraphs)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())

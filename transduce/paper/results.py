@@ -1,0 +1,102 @@
+"""Results on disk: one JSON file for each row of a table, with all that is needed to judge it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import DataError
+from transduce.storage.disk import whole_file
+
+VERSION = 1  # of the JSON
+COMMIT_VARIABLE = "TRANSDUCE_COMMIT"  # names the commit where there is no git repository
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one row of a table or one claim has measured."""
+
+    part: str  # such as table3
+    row: str  # such as base
+    numbers: dict[str, Any]  # what was measured, by name
+    seconds: float  # of training or measuring
+    commit: str
+    hardware: dict[str, Any]
+    flops: float | None = None  # of training, counted
+    recipe: str = ""  # all settings of a training run, as TOML
+    corpus: str = ""
+    budget: float | None = None  # the share of the paper's steps
+    curves: dict[str, list[list[float]]] = field(default_factory=dict)  # points by name
+
+
+def result_path(out: Path, part: str, row: str) -> Path:
+    """Return where the result of a row is stored."""
+    return out / part / f"{row}.json"
+
+
+def save_result(out: Path, result: Result) -> Path:
+    """Write a result, completely or not at all."""
+    path = result_path(out, result.part, result.row)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"version": VERSION, **asdict(result)}
+    with whole_file(path) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
+    return path
+
+
+def load_result(path: Path) -> Result:
+    """Read one result."""
+    try:
+        content = json.loads(path.read_bytes())
+        version = content.pop("version")
+        if version != VERSION:
+            raise ValueError(f"its format is {version}, expected {VERSION}")
+        return Result(**content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(
+            f"{path} cannot be read as a result ({error}); delete it and run its row again"
+        ) from None
+
+
+def find_result(out: Path, part: str, row: str) -> Result | None:
+    """Return the result of a row, or None if it has none yet."""
+    path = result_path(out, part, row)
+    return load_result(path) if path.is_file() else None
+
+
+def load_results(out: Path, part: str) -> dict[str, Result]:
+    """Return all results of a table by row, in the order of their names."""
+    return {path.stem: load_result(path) for path in sorted((out / part).glob("*.json"))}
+
+
+def current_commit() -> str:
+    """Return the commit of the running code, or its version outside of a repository.
+
+    Uncommitted changes are marked with "+".
+    """
+    named = os.environ.get(COMMIT_VARIABLE)
+    if named:
+        return named
+    root = Path(__file__).parent.parent.parent
+    if not (root / ".git").exists():
+        return f"version {metadata.version('transduce')}"
+    commit = _git(root, "rev-parse", "--short=12", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "transduce")
+    if not commit:
+        return f"version {metadata.version('transduce')}"
+    return f"{commit}+" if changes else commit
+
+
+def _git(root: Path, *words: str) -> str:
+    """Return what a git command prints, or nothing if it fails."""
+    command = ["git", "-C", str(root), *words]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,117 @@
+"""Table 3: variations of the Transformer, trained on the same text and measured beside base."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from transduce.config import DataConfig
+from transduce.describe import count_parameters
+from transduce.paper import reference
+from transduce.paper.budget import row_recipe
+from transduce.paper.experiment import Row, choose_rows
+from transduce.paper.page import Section, Table
+from transduce.paper.results import Result, load_results
+from transduce.presets import TABLE_3
+
+PART = "table3"
+_SEED = re.compile(r"-seed\d+$")
+
+
+def rows(
+    names: Sequence[str],
+    data: DataConfig,
+    *,
+    corpus: str = "",
+    budget: float = 1.0,
+    seed: int = 1,
+    overrides: Sequence[str] = (),
+) -> list[Row]:
+    """Return the rows of these names, by default all; with another seed, under other names."""
+    chosen = []
+    for name in choose_rows(list(TABLE_3), names):
+        recipe = row_recipe(TABLE_3[name], data, budget, overrides)
+        recipe = replace(recipe, training=replace(recipe.training, seed=seed))
+        label = name if seed == 1 else f"{name}-seed{seed}"
+        chosen.append(Row(part=PART, name=label, recipe=recipe, corpus=corpus, budget=budget))
+    return chosen
+
+
+def section(out: Path, commit: str) -> Section:
+    """Return what is known so far of Table 3."""
+    results = load_results(out, PART)
+    base = results.get("base")
+    lines = [_line(name, results.get(name), base, commit) for name in TABLE_3]
+    for name, result in results.items():
+        if _SEED.search(name):
+            lines.append(_line(name, result, base, commit))
+    head = ("row", "change", "PPL", "paper", "BLEU", "paper", "difference from base", "paper's",
+            "parameters (M)", "paper", "note")  # fmt: skip
+    missing = [name for name in TABLE_3 if name not in results]
+    paragraphs = [
+        "Perplexity per token and sacreBLEU on the validation set, from the average of the last "
+        "checkpoints, beam search and length penalty of §6.1. The paper's BLEU is tokenized "
+        "(newstest2013); differences from base can be compared, absolute values cannot.",
+        *_spread(results),
+        *_agreement(results),
+    ]
+    if missing:
+        paragraphs.append(f"Not measured yet: {', '.join(missing)}.")
+    return Section("Table 3: variations of the Transformer", paragraphs, [Table(head, lines)])
+
+
+def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
+    row = _SEED.sub("", name)
+    paper = reference.TABLE_3[row]
+    papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
+    parameters = count_parameters(TABLE_3[row].model) / 1e6
+    cells = [name, paper.change, "", f"{paper.perplexity:.2f}", "", f"{paper.bleu:.1f}", "",
+             f"{papers_difference:+.1f}" if row != "base" else "", f"{parameters:.0f}",
+             f"{paper.parameters:.0f}" if paper.parameters else "", "missing"]  # fmt: skip
+    if result is None:
+        return cells
+    cells[2] = f"{result.numbers['perplexity']:.2f}"
+    cells[4] = f"{_bleu(result):.1f}"
+    if base is not None and row != "base":
+        cells[6] = f"{_bleu(result) - _bleu(base):+.1f}"
+    cells[8] = f"{result.numbers['parameters'] / 1e6:.0f}"
+    cells[10] = "" if result.commit == commit else f"commit {result.commit}"
+    return cells
+
+
+def _bleu(result: Result) -> float:
+    return float(result.numbers["validation"]["bleu"])
+
+
+def _spread(results: Mapping[str, Result]) -> list[str]:
+    """Return how far the seeds of base are apart, which a difference must exceed to mean much."""
+    scores = [_bleu(result) for name, result in results.items() if _SEED.sub("", name) == "base"]
+    if len(scores) < 2:
+        return ["One seed of base only: how far chance alone moves BLEU is not known."]
+    spread = max(scores) - min(scores)
+    return [
+        f"{len(scores)} seeds of base are {spread:.1f} BLEU apart; smaller differences may be "
+        "chance."
+    ]
+
+
+def _agreement(results: Mapping[str, Result]) -> list[str]:
+    """Return in how many rows the difference from base has the paper's sign, and in which not."""
+    if "base" not in results:
+        return []
+    base = _bleu(results["base"])
+    papers_base = reference.TABLE_3["base"].bleu
+    agreeing: list[str] = []
+    other: list[str] = []
+    for name, paper in reference.TABLE_3.items():
+        difference = paper.bleu - papers_base
+        if name in results and difference:
+            same = (_bleu(results[name]) - base) * difference > 0
+            (agreeing if same else other).append(name)
+    if not agreeing and not other:
+        return []
+    count = len(agreeing) + len(other)
+    line = f"{len(agreeing)} of {count} rows differ from base in the paper's direction"
+    return [f"{line}; not: {', '.join(other)}." if other else f"{line}."]
