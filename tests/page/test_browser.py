@@ -129,6 +129,11 @@ def test_alternatives_are_offered_and_taken(open_page, server):
     expect(page.locator("#translation")).to_contain_text("Das Vieh überquerte")
     expect(page.locator("#translation")).to_contain_text("Hallo Welt.")
 
+    # The second sentence alone can be inspected from here.
+    page.click(".word >> text=Hallo")
+    page.click("text=Inspect this sentence")
+    expect(page.locator(".bitext p").first).to_have_text("Hello world.")
+
 
 def test_a_text_file_is_opened_and_another_file_is_refused(open_page):
     page = open_page()
@@ -366,6 +371,9 @@ def test_another_model_is_asked_once_it_is_chosen(open_page, server):
     translated(page, "Hello world.")
     assert server.asked[-1][1]["model"] == "other"
     assert "model=other" in page.url
+    page.go_back()
+    expect(page.locator("#target-language")).to_have_text("German")
+    expect(page.locator("#models select")).to_have_value("example")
 
 
 def test_dark_follows_the_system_and_the_switch(open_page):

@@ -1,6 +1,7 @@
 // Other translations of a sentence, offered below the panes.
 
 import { element, fill, problem, announce, different, signed } from "./dom.js";
+import { linkTo } from "./address.js";
 import { fetchTranslation } from "./api.js";
 import { drawTranslation, describeWord } from "./translation_pane.js";
 
@@ -11,6 +12,7 @@ export async function openAlternatives(view, node) {
   if (!entry) return;
   const sentence = view.sentences[entry.sentence];
   const request = view.request;
+  view.asked = entry;
   fill(view.alternatives, element("p", { class: "muted" }, "Looking for alternatives …"));
   view.alternatives.hidden = false;
   try {
@@ -20,13 +22,14 @@ export async function openAlternatives(view, node) {
     if (!request?.signal.aborted) fill(view.alternatives, problem(error));
     return;
   }
-  if (request?.signal.aborted) return;
+  if (request?.signal.aborted || view.asked !== entry) return;
   const about = describeWord(view, entry);
   fill(view.alternatives,
     element("div", { class: "toolbar" },
       element("h2", {}, "Alternatives"),
       element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
-      element("button", { class: "quiet push", onclick: () => closeAlternatives(view, true) }, "Close")),
+      element("a", { class: "push small", href: linkTo("inspect", { text: view.text, sentence: entry.sentence || null }) }, "Inspect this sentence"),
+      element("button", { class: "quiet", onclick: () => closeAlternatives(view, true) }, "Close")),
     element("ol", {}, sentence.others.map((other) => alternative(view, entry, other))));
   announce(`${sentence.others.length} alternatives`);
   view.alternatives.querySelector("li button").focus();

@@ -20,6 +20,7 @@ const THEMES = { auto: "System", light: "Light", dark: "Dark" };
 
 let endView = null;
 let lastText = "";
+let standardModel = null; // the name of the model that the server takes if none is asked for
 
 function shownViews() {
   const data = standaloneData();
@@ -48,6 +49,8 @@ function showView() {
   const view = views.includes(asked) ? asked : views[0];
   if (parameters.get("text")) lastText = parameters.get("text");
   chooseModel(parameters.get("model"));
+  const choices = document.querySelector("#models select");
+  if (choices) choices.value = chosenModel() ?? standardModel;
 
   endView?.();
   hideTip();
@@ -110,15 +113,14 @@ function modelTitle(model) {
 async function drawModels() {
   const models = await fetchModels();
   if (!models.length) return;
-  const standard = models.find((model) => model.default) ?? models[0];
-  const chosen = models.find((model) => model.name === chosenModel()) ?? standard;
+  standardModel = (models.find((model) => model.default) ?? models[0]).name;
   const titles = models.map(modelTitle);
   const options = models.map((model, index) => {
     const isUnique = titles.filter((title) => title === titles[index]).length === 1;
     return [model.name, isUnique ? titles[index] : `${titles[index]} (${model.name})`];
   });
-  fill(document.getElementById("models"), choice("Model", options, chosen.name, (name) => {
-    chooseModel(name === standard.name ? null : name);
+  fill(document.getElementById("models"), choice("Model", options, chosenModel() ?? standardModel, (name) => {
+    chooseModel(name === standardModel ? null : name);
     location.hash = linkTo(readAddress().view || "translate", { text: lastText });
   }));
 }

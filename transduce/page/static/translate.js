@@ -55,6 +55,7 @@ function build(view) {
   view.mirror = element("div", { class: "text mirror", dir: "auto", "aria-hidden": "true" });
   view.output = element("div", {
     id: "translation", class: "text output", dir: "auto", role: "group", "aria-labelledby": "target-language",
+    "aria-describedby": "word-keys",
     onkeydown: (event) => moveInOutput(view, event),
     onclick: (event) => openAlternatives(view, event.target.closest(".word")),
     onpointerover: (event) => pointAtTarget(view, event.target.closest(".word"), event),
@@ -108,6 +109,7 @@ function targetPane(view) {
   return element("section", { class: "pane target", "aria-label": "Translation" },
     element("h2", { class: "language", id: "target-language" }, "Translation"),
     view.output,
+    element("p", { class: "visually-hidden", id: "word-keys" }, "The arrow keys go from word to word; Enter shows alternatives."),
     element("div", { class: "toolbar foot" },
       element("label", { class: "field" }, toggle, element("span", {}, "Confidence")),
       element("span", { class: "legend small muted", id: "legend" },

@@ -40,7 +40,7 @@ function drawSentence(view, sentence, number) {
     parts.push(sentence.text.slice(position, start));
     const confidence = sure?.[place];
     const level = confidence < UNSURE ? "unsure" : confidence < FAIRLY_SURE ? "fair" : "";
-    const node = element("span", { class: `word ${level}`, role: "button", tabindex: "-1" }, sentence.text.slice(start, end));
+    const node = element("span", { class: `word ${level}`, tabindex: "-1" }, sentence.text.slice(start, end));
     view.words.push({ node, sentence: number, word: place, confidence });
     parts.push(node);
     position = end;
