@@ -149,8 +149,10 @@ print("big: ", transduce.preset("big"))
 # %% [markdown]
 # ## Training on a copy task (§5)
 #
-# The task: repeat the source. It is simple, but the model can only solve it by learning to attend
-# to the right position. We use Adam with the paper's `beta_2` and label smoothing off.
+# The task: repeat the source, six letters from a to k. It is simple, but the model can only solve it
+# by learning to attend to the right position. The letters are the ids 2 to 12; 0 is the end, 1 is
+# for what is not in the vocabulary, and 13 is padding. We use Adam with the paper's `beta_2` and
+# label smoothing off.
 
 # %%
 END = 0
@@ -158,7 +160,7 @@ END = 0
 
 def batch(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Draw random sequences: the source, the decoder's input and the labels."""
-    symbols = torch.randint(1, 13, (rows, 6))
+    symbols = torch.randint(2, 13, (rows, 6))
     end = torch.full((rows, 1), END)
     start = torch.full((rows, 1), config.pad)
     labels = torch.cat([symbols, end], dim=1)
@@ -211,28 +213,111 @@ copied = (torch.cat(written, dim=1) == labels).all(dim=1).float().mean().item()
 print(f"copied without a mistake: {copied:.0%} of 100 new sequences")
 
 # %% [markdown]
-# ## Looking at attention
+# ## One translation, step by step
 #
-# A forward hook records what the last decoder layer attends to. Rows are the tokens that the
-# decoder writes, columns are the tokens of the source; darker cells have more weight. A model that
-# has learned to copy reads the source from left to right.
+# Now follow one text through the trained model. `walkthrough` needs text, so we give the model a
+# tokenizer: an object with `size`, `encode` and `decode`.
 
 # %%
-maps = []
-attention_of_last_layer = model.decoder[-1].cross_attention
-hook = attention_of_last_layer.register_forward_pre_hook(
-    lambda module, inputs: maps.append(module.weights(*inputs[:3]))
-)
-with torch.no_grad():
-    example, inputs, labels = batch(1)
-    model(example, inputs)
-hook.remove()
+from transduce.inspection.walkthrough import walkthrough
 
-names = [str(number) if number != END else "end" for number in labels[0].tolist()]
-print("      " + "".join(f"{name:>4}" for name in names))
-for name, line in zip(names, maps[0][0].mean(0).tolist(), strict=True):
+
+class Letters:
+    """The letters a to k as ids; the translator adds 2, and the end of the sentence."""
+
+    letters = "abcdefghijk"
+    size = len(letters)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the id of each letter."""
+        return [self.letters.index(letter) for letter in text]
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the letters of ids."""
+        return "".join(self.letters[index] for index in ids)
+
+
+translator = transduce.Translator.from_model(model, Letters(), Letters(), recipe)
+walk = walkthrough(translator, "facade", layer=1, head=1)
+print(f"{walk.text} -> {walk.translation}\n")
+for number, step in enumerate(walk.steps, start=1):
+    print(f"{number:>2}. {step.title} (§{step.section}): {step.code.function} in {step.code.file}")
+
+# %% [markdown]
+# Every step has an explanation, a formula, the lines of code that compute it and the numbers of
+# this text. In Jupyter, a cell with just `walk` shows all of it. The numbers are those of the
+# model: here is Equation 1 once more, from the queries, keys and values of one head.
+
+# %%
+import numpy as np
+
+heads = walk["queries-keys-values"].data
+scores = heads["q"] @ heads["k"].T / np.sqrt(config.d_k)
+weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+print("the weights of the model:", np.allclose(weights, walk["softmax"].data["weights"], atol=1e-5))
+print(
+    "the head's output:",
+    np.allclose(weights @ heads["v"], walk["weighted-sum"].data["output"], atol=1e-5),
+)
+print(walk["softmax"].explanation)
+
+# %% [markdown]
+# The lines of code come from the source of `transduce`, so they are the ones that ran:
+
+# %%
+print(walk["softmax"].code.lines)
+
+# %% [markdown]
+# Change something: divide by another number than `sqrt(d_k)`. The entropy says how evenly a row of
+# weights is spread; the smaller the divisor, the more the softmax resembles a choice.
+
+# %%
+products = walk["scores"].data["scores"]
+for divisor in (0.5, np.sqrt(config.d_k), 20.0):
+    shares = np.exp(products / divisor)
+    shares /= shares.sum(axis=1, keepdims=True)
+    entropy = -(shares * np.log(shares)).sum(axis=1).mean()
+    print(f"divided by {divisor:4.1f}: entropy {entropy:.2f} of at most {np.log(len(shares)):.2f}")
+
+# %% [markdown]
+# Take the mask of the decoder away (§3.2.3), and most of the attention of an untrained habit goes
+# where it must not: to letters that are not written yet.
+
+# %%
+masked = walk["mask"].data
+scores = masked["q"] @ masked["k"].T / np.sqrt(config.d_k)
+unmasked = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+future = masked["allowed"] == 0
+print(f"attention to the future: {masked['weights'][future].sum():.2f} with the mask,", end=" ")
+print(f"{unmasked[future].sum():.2f} without it, of {len(unmasked)} rows")
+
+# %% [markdown]
+# Take the positions away (§3.5), and the letters become a bag: the model no longer knows which
+# came first. Moving all of them by some positions is harmless, as long as training had such
+# positions; here it had only the first seven.
+
+# %%
+position = walk["position"].data
+for name, translation in zip(position["variants"], position["translations"], strict=True):
+    print(f"{'without positions' if name == 'none' else 'moved by ' + name:>17}: {translation}")
+
+# %% [markdown]
+# And this is how the model reads while it writes: cross-attention of the last layer, as a mean over
+# its heads. Rows are the letters that the decoder writes, columns those of the source; darker
+# cells have more weight. A model that has learned to copy reads from left to right.
+
+# %%
+numbers = range(1, config.h + 1)
+maps = [walkthrough(translator, "facade", layer=config.N, head=head) for head in numbers]
+reading = sum(found["cross-attention"].data["weights"] for found in maps) / config.h
+print("      " + "".join(f"{token:>6}" for token in walk.source))
+for token, line in zip(walk.target, reading.tolist(), strict=True):
     shades = [" ░▒▓█"[min(int(weight * 5), 4)] for weight in line]
-    print(f"{name:>5} " + "".join(f"   {shade}" for shade in shades))
+    print(f"{token:>5} " + "".join(f"     {shade}" for shade in shades))
+
+# %% [markdown]
+# The same walk is in the browser, with sliders: start `transduce serve` with any model, and choose
+# Learn.
 
 # %% [markdown]
 # ## Where to go next

@@ -437,6 +437,15 @@ def test_a_translator_that_samples_is_shown_with_a_beam(translator):
     assert "the translator samples" in walk.notices[-1]
 
 
+def test_a_notebook_shows_every_step_and_takes_text_as_text(translator):
+    walk = walkthrough(translator, "1 < 2 and 3 > 2")
+    page = walk._repr_html_()
+    assert page.startswith("<p>1 &lt; 2 and 3 &gt; 2 ")
+    for step in walk.steps:
+        assert f"{step.title} (§{step.section})" in page
+        assert step.formula in page
+
+
 def test_of_several_sentences_the_first_is_shown(translator):
     walk = walkthrough(translator, "Good morning. It is late.")
     assert walk.text == "Good morning."

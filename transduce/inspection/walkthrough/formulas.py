@@ -154,8 +154,9 @@ def feed_forward(scene: Scene) -> str:
 
 def mask(scene: Scene) -> str:
     """Return the causal mask, §3.2.3."""
+    condition = (words("\u00a0if\u00a0"), "j", "≤", "i", words(", else\u00a0"))
     return formula(
-        (sub("M", row("i", "j")), "=", "0", words("\u00a0if\u00a0"), "j", "≤", "i", words(", else\u00a0"), "−∞"),
+        (sub("M", row("i", "j")), "=", "0", *condition, "−∞"),
         (call("softmax", row(SCALED_SCORES, "+", "M")), "V"),
     )
 

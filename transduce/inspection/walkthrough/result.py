@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,18 @@ class Walkthrough:
             f"Walkthrough({self.text!r} -> {self.translation!r}, layer {self.layer}, head "
             f"{self.head}, {len(self.steps)} steps)"
         )
+
+    def _repr_html_(self) -> str:
+        """Show the steps in a notebook: title, explanation, formula and code, without numbers."""
+        parts = [f"<p>{escape(self.text)} → <strong>{escape(self.translation)}</strong></p>"]
+        for number, step in enumerate(self.steps, start=1):
+            code = f"{step.code.file}, line {step.code.first_line}"
+            parts.append(
+                f"<details><summary>{number}. {escape(step.title)} (§{step.section})</summary>"
+                f"<p>{escape(step.explanation)}</p>{step.formula}<p><code>{code}</code></p>"
+                f"<pre>{escape(step.code.lines)}</pre></details>"
+            )
+        return "".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values."""
