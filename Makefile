@@ -73,8 +73,8 @@ mutate: .venv/dev.stamp
 	@touch $@
 
 mutate-arithmetic: .cache/mutmut/stamp
+	rm -rf .cache/mutmut/work
 	mkdir -p .cache/mutmut/work
-	rm -rf .cache/mutmut/work/transduce .cache/mutmut/work/tests
 	cp -r transduce tests pyproject.toml .cache/mutmut/work
 	cd .cache/mutmut/work && OMP_NUM_THREADS=1 ../env/bin/mutmut run --max-children 2 $(if $(ONLY),'$(ONLY)')
 	cd .cache/mutmut/work && ../env/bin/mutmut results
