@@ -38,7 +38,7 @@ def serve(
     ] = Path("runs"),
     api_keys: Annotated[
         Path | None,
-        Help("file with the accepted API keys, one on each line (default: none needed)"),
+        Help("file of accepted API keys, one on each line (default: no key is needed)"),
     ] = None,
     rate: Annotated[
         int, Help("requests per minute of one key, or of one address without keys; 0: any number")

@@ -120,10 +120,10 @@ async def download_file(request: Request) -> Response:
 def _admit(request: Request, parameters: Parameters) -> None:
     """Check the key, which clients send under two names, or as null."""
     service: Service = request.app.state.service
-    key = parameters.get("api_key", "apiKey")
-    if key is not None and not isinstance(key, str):
+    keys = [parameters.get("api_key"), parameters.get("apiKey")]
+    if not all(isinstance(key, str | None) for key in keys):
         raise RequestError(400, "Invalid request: api_key must be a string")
-    service.gate.admit(request, key or None, missing=400)
+    service.gate.admit(request, keys[0] or keys[1], missing=400)
 
 
 def _required(parameters: Parameters, name: str) -> Any:
@@ -161,14 +161,16 @@ def _check_pair(service: Service, source: str, target: str) -> None:
 
 
 def _check_format(parameters: Parameters) -> None:
-    text_format = parameters.get("format") or "text"
-    if text_format not in FORMATS:
+    text_format = parameters.get("format")
+    if text_format not in (None, "", *FORMATS):
         raise RequestError(400, f"{str(text_format)[:40]} format is not supported")
 
 
 def _alternatives(parameters: Parameters) -> int:
     """Return how many translations to add besides the best one."""
     value = parameters.get("alternatives") if "alternatives" in parameters else 0
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # in JSON, 2.0 is an integer, too
     is_number = isinstance(value, int | str) and not isinstance(value, bool)
     if not is_number or not re.fullmatch(r"-?[0-9]{1,9}", str(value)):
         raise RequestError(400, "Invalid request: alternatives parameter is not a number")

@@ -33,11 +33,9 @@ def describe(service: Service, version: str) -> Json:
     )
     schemas: Json = definitions["$defs"]
     names = [model.name for model in service.models.served]
-    characters = service.settings.max_characters
     for kind in (schema.TranslateRequest, schema.AttentionRequest, schema.WalkthroughRequest):
         properties = schemas[kind.__name__]["properties"]
         properties["model"] = {"enum": [*names, None], "default": None}
-        properties["text"]["maxLength"] = characters
     schemas["DeepLError"] = _object({"message": _STRING})
     schemas["Status"] = _object({"status": _STRING})
 
@@ -59,6 +57,7 @@ def describe(service: Service, version: str) -> Json:
 
 
 def _own_paths() -> Json:
+    event = _object({"event": {"enum": ["sentence", "done", "error"]}, "data": _STRING})
     return {
         "/v1/models": {"get": _operation("List the models.", "ModelsAnswer")},
         "/v1/translate": {
@@ -66,7 +65,7 @@ def _own_paths() -> Json:
                 "Translate texts; with stream, send each sentence as an event.",
                 "TranslateAnswer",
                 body="TranslateRequest",
-                other_types={"text/event-stream": {"schema": _STRING}},
+                other_types={"text/event-stream": {"schema": event}},
             )
         },
         "/v1/attention": {
@@ -84,7 +83,7 @@ def _own_paths() -> Json:
 
 def _libretranslate_paths(service: Service) -> Json:
     known = targets(service.models)
-    text: Json = {"type": "string", "minLength": 1, "maxLength": service.settings.max_characters}
+    text: Json = {"type": "string", "minLength": 1}
     texts: Json = {"type": "array", "items": _STRING, "minItems": 1}
     number: Json = {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES}
     digits: Json = {"type": "string", "pattern": "^([0-9]|1[0-5])$"}
@@ -98,7 +97,7 @@ def _libretranslate_paths(service: Service) -> Json:
             "q": {"anyOf": [text, texts]},
             "source": _STRING,
             "target": _STRING,
-            "format": {"enum": [*FORMATS]},
+            "format": {"enum": [*FORMATS, "", None]},
             "alternatives": {"anyOf": [number, digits]},
             "api_key": key,
             "apiKey": key,
@@ -140,15 +139,18 @@ def _deepl_paths(service: Service) -> Json:
     for source, reached in known.items():
         codes = [target.upper() for target in reached]
         every_target.update(codes)
-        languages = {"source_lang": {"enum": [source.upper()]}, "target_lang": {"enum": codes}}
+        languages = {
+            "source_lang": {"enum": [source.upper(), None]},
+            "target_lang": {"enum": codes},
+        }
         choices.append({"properties": languages})
     body: Json = {
         "type": "object",
         "required": ["text", "target_lang"],
         "properties": {
-            "text": {"type": "array", "items": _STRING, "minItems": 1},
+            "text": {"anyOf": [_STRING, {"type": "array", "items": _STRING, "minItems": 1}]},
             "target_lang": {"enum": sorted(every_target)},
-            "source_lang": _STRING,
+            "source_lang": {"type": ["string", "null"]},
             "auth_key": {"type": ["string", "null"]},
         },
         "anyOf": choices,
@@ -162,7 +164,7 @@ def _deepl_paths(service: Service) -> Json:
         }
     )
     answer = _object({"translations": _list(translation)})
-    kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"]}}
+    kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target", ""]}}
     usage = _object({"character_count": {"type": "integer"}, "character_limit": {}})
     options: Json = {"error": "DeepLError"}
     listed = _operation("List the languages.", _list(entry), parameters=[kind], **options)

@@ -27,12 +27,9 @@ class Parameters:
         """Return whether the client sent this name."""
         return name in self._values
 
-    def get(self, *names: str) -> Any:
-        """Return the last value of the first of these names that was sent, or else None."""
-        for name in names:
-            if name in self._values:
-                return self._values[name][-1]
-        return None
+    def get(self, name: str) -> Any:
+        """Return the last value of a name, or None."""
+        return self._values[name][-1] if name in self._values else None
 
     def all(self, name: str) -> list[Any]:
         """Return all values of a name; a list in JSON is several."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from transduce.serving.security import RequestError
@@ -12,6 +12,8 @@ from transduce.serving.security import RequestError
 # A head: its kind, layer and number, both from 1.
 HEAD = r"^(encoder|decoder|cross)\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"
 MOST_TERMS = 1000  # of a glossary
+# In JSON, 2.0 is an integer, too.
+Whole = BeforeValidator(lambda value: _whole(value))
 Text = Annotated[str, Field(description="A text of any length, with markup.")]
 Term = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
 
@@ -27,7 +29,7 @@ class TranslateRequest(Strict):
 
     text: str | Annotated[list[Text], Field(min_length=1)]
     model: str | None = None
-    n_best: Annotated[int, Field(ge=1, le=16)] = 1
+    n_best: Annotated[int, Field(ge=1, le=16), Whole] = 1
     alignments: bool = False
     confidences: bool = False
     glossary: Annotated[
@@ -41,7 +43,7 @@ class AttentionRequest(Strict):
 
     text: Annotated[str, Field(min_length=1)]
     model: str | None = None
-    sentence: Annotated[int, Field(ge=0)] = 0
+    sentence: Annotated[int, Field(ge=0), Whole] = 0
     without: Annotated[list[Annotated[str, Field(pattern=HEAD)]], Field(max_length=1000)] = []
 
 
@@ -50,8 +52,8 @@ class WalkthroughRequest(Strict):
 
     text: Annotated[str, Field(min_length=1)]
     model: str | None = None
-    layer: Annotated[int, Field(ge=1)] = 1
-    head: Annotated[int, Field(ge=1)] = 1
+    layer: Annotated[int, Field(ge=1), Whole] = 1
+    head: Annotated[int, Field(ge=1), Whole] = 1
 
 
 class Choice(Strict):
@@ -136,6 +138,11 @@ class ErrorAnswer(Strict):
     """Why a request was refused, in one line."""
 
     error: str
+
+
+def _whole(value: Any) -> Any:
+    """Return a number without a fraction as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Body = TypeVar("Body", bound=Strict)

@@ -1,0 +1,64 @@
+"""The description of the API is true: it names every path, and generated requests find nothing."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from transduce.serving.app import create_app
+
+
+def run_schemathesis(server, examples, seconds):
+    """Send generated requests, and return how many there were and what was found."""
+    command = [
+        sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json",
+        "--checks", "all", "--max-examples", str(examples), "--request-timeout", "10",
+        "--no-color", "--warnings", "off",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    cases = re.search(r"([\d,]+) generated", done.stdout)
+    assert cases, done.stdout[-2000:] + done.stderr[-2000:]
+    print(f"{cases[1]} generated requests")
+    found = done.stdout.partition("FAILURES")[2]
+    return done.returncode, "\n".join(line[:200] for line in found.splitlines())[:4000]
+
+
+@pytest.mark.slow
+def test_a_sample_of_generated_requests_finds_nothing(server):
+    assert run_schemathesis(server, 20, 600) == (0, "")
+
+
+@pytest.mark.battery
+def test_twenty_thousand_generated_requests_find_nothing(server):
+    assert run_schemathesis(server, 1_000, 7_200) == (0, "")
+
+
+def test_every_path_is_described_and_every_described_path_exists(server):
+    status, description = server.get("/openapi.json")
+    assert status == 200
+    assert server.get("/spec") == (200, description)
+    served = set()
+    for route in create_app(server.service).routes:
+        served |= {(route.path, method.lower()) for method in route.methods - {"HEAD"}}
+    # Only to tell clients of LibreTranslate that these are off, or another name of this one.
+    unnamed = {"/suggest", "/translate_file", "/download_file/{name}", "/spec"}
+    described = {
+        (path, method) for path, methods in description["paths"].items() for method in methods
+    }
+    assert {entry for entry in served if entry[0] not in unnamed} == described
+
+
+def test_the_description_has_the_models_and_languages_that_are_served(server):
+    _, description = server.get("/openapi.json")
+    schemas = description["components"]["schemas"]
+    assert schemas["TranslateRequest"]["properties"]["model"]["enum"] == ["demo", None]
+    assert schemas["TranslateRequest"]["properties"]["n_best"]["maximum"] == 16
+    assert "http" not in str(schemas)  # nothing is loaded from elsewhere
