@@ -43,7 +43,8 @@ def test_a_result_says_what_was_measured_how_and_where(done):
     assert result["seconds"] > 0
     assert "tokens_per_step = 400" in result["recipe"]
     assert result["numbers"]["steps"] == 4
-    assert result["numbers"]["perplexity"] > 1
+    scores = json.loads((done / "table3" / "base" / "last" / "scores.json").read_text())
+    assert result["numbers"]["perplexity"] == pytest.approx(scores["perplexity"])
     assert result["numbers"]["test"]["sentences"] == 4
     assert result["numbers"]["validation"]["bleu_signature"].startswith("nrefs:1")
 

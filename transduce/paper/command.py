@@ -6,13 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from transduce.engines.torch import resolve_device
 from transduce.errors import ConfigError
-from transduce.paper import table3
+from transduce.paper import table1, table2, table3
 from transduce.paper.budget import check_budget
 from transduce.paper.corpus import find_corpus
 from transduce.paper.costs import cost_table
-from transduce.paper.experiment import Row, run_row, say
+from transduce.paper.experiment import Plan, Row, choose_rows, run_row, say
+from transduce.paper.reference import TABLE_1
 from transduce.paper.report import write_report
+from transduce.paper.results import save_result
+
+SIZES = table1.Sizes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +47,51 @@ def _report(options: Options) -> None:
         say(f"wrote {path}")
 
 
+def _table1(options: Options) -> None:
+    device = resolve_device(options.device)
+    names = choose_rows(list(TABLE_1), options.rows)
+    if options.dry_run:
+        print(f"{', '.join(names)}: nothing is trained; about a minute each")
+        return
+    for name in names:
+        say(f"table1 {name}: measuring on {device}")
+        for result in table1.measure([name], device, SIZES):
+            save_result(options.out, result)
+    _report(options)
+
+
+def _table2(options: Options) -> None:
+    # Rows of equal time follow from the results of the other rows.
+    plan = _plan(options)
+    names = choose_rows(table2.ROWS, options.rows)
+    first = table2.rows([name for name in names if name not in table2.EQUAL_TIME], plan)
+    later = [name for name in names if name in table2.EQUAL_TIME]
+    if options.dry_run:
+        _print_costs(first, options)
+        for name in later:
+            print(f"{name}: as long as base")
+        return
+    if _train(first, options):
+        _train([table2.equal_time_row(name, plan, options.out) for name in later], options)
+
+
 def _table3(options: Options) -> None:
+    rows = table3.rows(options.rows, _plan(options))
+    if options.dry_run:
+        _print_costs(rows, options)
+    else:
+        _train(rows, options)
+
+
+def _plan(options: Options) -> Plan:
     corpus = _corpus(options)
-    data = find_corpus(corpus, options.out, fetch=not options.dry_run)
-    rows = table3.rows(
-        options.rows,
-        data,
+    return Plan(
+        data=find_corpus(corpus, options.out, fetch=not options.dry_run),
         corpus=corpus,
         budget=options.budget,
         seed=options.seed,
         overrides=options.overrides,
     )
-    _train(rows, options)
 
 
 def _corpus(options: Options) -> str:
@@ -64,19 +102,24 @@ def _corpus(options: Options) -> str:
     return options.corpus
 
 
-def _train(rows: Sequence[Row], options: Options) -> None:
-    """Train rows one after the other, or print what they would cost."""
-    if options.dry_run:
-        print(cost_table(rows, options.out, options.tokens_per_second).to_text())
-        return
+def _print_costs(rows: Sequence[Row], options: Options) -> None:
+    print(cost_table(rows, options.out, options.tokens_per_second).to_text())
+
+
+def _train(rows: Sequence[Row], options: Options) -> bool:
+    """Train rows one after the other, then write the report; return whether all are done."""
     for row in rows:
         if run_row(row, options.out, options.device) is None:
             say(f"{row.part} {row.name} was stopped; run the same command again to continue")
-            return
-    _report(options)
+            return False
+    if rows:
+        _report(options)
+    return True
 
 
 PARTS: dict[str, Callable[[Options], None]] = {
+    "table1": _table1,
+    "table2": _table2,
     "table3": _table3,
     "report": _report,
 }

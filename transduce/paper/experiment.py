@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from transduce.config import CorpusConfig, ModelConfig, Recipe
+from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe
 from transduce.describe import count_flops
 from transduce.errors import ConfigError
 from transduce.evaluation.scores import score
 from transduce.monitoring.hardware import hardware
 from transduce.monitoring.metrics import History
+from transduce.paper.budget import row_recipe
 from transduce.paper.corpus import read_texts
 from transduce.paper.flops import count_training_flops
 from transduce.paper.results import (
@@ -44,6 +45,30 @@ class Row:
     model: BuildModel | None = None  # a baseline in place of the Transformer
     corpus: str = ""  # as the user named it
     budget: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all rows of a table have in common."""
+
+    data: DataConfig
+    corpus: str = ""  # as the user named it
+    budget: float = 1.0
+    seed: int = 1
+    overrides: tuple[str, ...] = ()
+
+    def row(self, part: str, name: str, recipe: Recipe, model: BuildModel | None = None) -> Row:
+        """Return a row of this plan; with another seed, it has another name."""
+        planned = row_recipe(recipe, self.data, self.budget, self.overrides)
+        planned = replace(planned, training=replace(planned.training, seed=self.seed))
+        return Row(
+            part=part,
+            name=name if self.seed == 1 else f"{name}-seed{self.seed}",
+            recipe=planned,
+            model=model,
+            corpus=self.corpus,
+            budget=self.budget,
+        )
 
 
 def choose_rows(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -130,11 +155,12 @@ def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:
     """Return the scores of the final model: an average of checkpoints, as in §6.1."""
     recipe = row.recipe
     history = run.history
-    validation = history.of("validation")
+    # Without an average of checkpoints, the final model is that of the last validation.
+    final = [*history.of("validation"), *history.of("average")][-1:]
     numbers: dict[str, Any] = {
         "steps": history.step,
         "target_tokens": sum(record["target_tokens"] for record in history.of("step")),
-        "perplexity": validation[-1]["perplexity"] if validation else None,
+        "perplexity": final[0]["perplexity"] if final else None,
     }
     translator = Translator(run.path / "last", engine="torch", device=device, model=row.model)
     for name, corpora in (("validation", recipe.data.validation), ("test", recipe.data.test)):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from transduce.config import DataConfig
 from transduce.describe import count_parameters
 from transduce.paper import reference
-from transduce.paper.budget import row_recipe
-from transduce.paper.experiment import Row, choose_rows
+from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Section, Table
 from transduce.paper.results import Result, load_results
 from transduce.presets import TABLE_3
@@ -20,23 +17,9 @@ PART = "table3"
 _SEED = re.compile(r"-seed\d+$")
 
 
-def rows(
-    names: Sequence[str],
-    data: DataConfig,
-    *,
-    corpus: str = "",
-    budget: float = 1.0,
-    seed: int = 1,
-    overrides: Sequence[str] = (),
-) -> list[Row]:
-    """Return the rows of these names, by default all; with another seed, under other names."""
-    chosen = []
-    for name in choose_rows(list(TABLE_3), names):
-        recipe = row_recipe(TABLE_3[name], data, budget, overrides)
-        recipe = replace(recipe, training=replace(recipe.training, seed=seed))
-        label = name if seed == 1 else f"{name}-seed{seed}"
-        chosen.append(Row(part=PART, name=label, recipe=recipe, corpus=corpus, budget=budget))
-    return chosen
+def rows(names: Sequence[str], plan: Plan) -> list[Row]:
+    """Return the rows of these names, by default all."""
+    return [plan.row(PART, name, TABLE_3[name]) for name in choose_rows(list(TABLE_3), names)]
 
 
 def section(out: Path, commit: str) -> Section:

@@ -1,0 +1,78 @@
+"""Table 2: the rivals are as large as base, are trained like it, and their cost is counted."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.paper.conftest import BUDGET, SMALL
+from transduce.cli.commands import run
+from transduce.config import ModelConfig
+from transduce.describe import count_flops, count_parameters
+from transduce.model import Transformer
+from transduce.paper import table2
+from transduce.paper.flops import count_training_flops, estimated_flops
+from transduce.paper.results import load_results
+from transduce.presets import BASE
+
+
+@pytest.mark.parametrize("name", table2.BASELINES)
+def test_a_rival_has_as_many_parameters_as_base(name):
+    recipe, build = table2.BASELINES[name]
+    with torch.device("meta"):
+        size = sum(weight.numel() for weight in build(recipe.model).parameters())
+    assert size == pytest.approx(count_parameters(BASE.model), rel=0.05)
+
+
+def test_flops_of_any_model_are_counted_as_those_of_the_transformer():
+    config = ModelConfig(vocab_size=500, N=2, d_model=64, d_ff=96, h=2, d_k=32, d_v=32)
+    expected = count_flops(config, 20).training
+    assert count_training_flops(Transformer, config, 20) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("name", table2.BASELINES)
+def test_flops_of_a_rival_contain_all_its_products(name):
+    recipe, build = table2.BASELINES[name]
+    config = replace(recipe.model, vocab_size=100, N=3, d_model=32)
+    with torch.device("meta"):
+        weights = [weight for weight in build(config).parameters() if weight.dim() > 1]
+    products = sum(weight.numel() for weight in weights)
+    # Two operations for each weight and token, three times. Attention comes on top, and the
+    # first step has no state whose gradient is needed.
+    assert 5.9 * products < count_training_flops(build, config, 10) < 9 * products
+
+
+def test_the_papers_method_is_time_times_speed():
+    assert estimated_flops(10, {"gpu": "NVIDIA H200", "gpus": 2}) == 10 * 2 * 990e12
+    assert estimated_flops(10, {"cpu": "any"}) is None
+
+
+@pytest.fixture
+def tiny_rivals(monkeypatch):
+    for name, (recipe, build) in table2.BASELINES.items():
+        small = replace(recipe, model=replace(BASE.model, N=2))
+        monkeypatch.setitem(table2.BASELINES, name, (small, build))
+
+
+def test_rivals_train_beside_base_and_again_for_as_long(text, tmp_path, tiny_rivals, capsys):
+    rows = ["base", "recurrent", "equal-time-recurrent"]
+    words = ["paper", "table2", str(text), *SMALL, "--out", str(tmp_path), "--device", "cpu"]
+    words += ["--budget", str(BUDGET), "--rows", *rows]
+    assert run([*words, "--dry-run"]) == 0
+    assert "equal-time-recurrent: as long as base" in capsys.readouterr().out
+    assert run(words) == 0
+
+    results = table2._results(tmp_path)
+    assert set(results) == set(rows)
+    assert results["recurrent"].numbers["steps"] == results["base"].numbers["steps"] == 4
+    share = results["base"].seconds / results["recurrent"].seconds
+    steps = results["equal-time-recurrent"].numbers["steps"]
+    assert steps == max(1, round(100_000 * BUDGET * share))
+    assert set(load_results(tmp_path, "table3")) == {"base"}
+    assert "with 0." in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, capsys):
+    words = ["paper", "table2", str(text), "--out", str(tmp_path), "--rows", "equal-time-recurrent"]
+    assert run(words) == 2
+    assert "needs the speeds of base and recurrent" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""What the paper and its readers say about the Transformer, each as a small experiment."""

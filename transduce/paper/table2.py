@@ -1,0 +1,167 @@
+"""Table 2: the Transformer beside a recurrent and a convolutional model, in BLEU and in FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from transduce.config import Recipe
+from transduce.errors import ConfigError
+from transduce.monitoring.terminal import clock
+from transduce.paper import table3
+from transduce.paper.baselines.convolutional import ConvolutionalModel
+from transduce.paper.baselines.recurrent import RecurrentModel
+from transduce.paper.chart import line_chart
+from transduce.paper.experiment import BuildModel, Plan, Row
+from transduce.paper.flops import estimated_flops
+from transduce.paper.page import Figure, Section, Table
+from transduce.paper.reference import TABLE_2
+from transduce.paper.results import Result, find_result, load_results
+from transduce.presets import BASE, BIG
+
+PART = "table2"
+
+# About as many parameters as base has. A recurrence needs its gradient clipped.
+RECURRENT = replace(
+    BASE,
+    model=replace(BASE.model, N=4, d_model=704),
+    training=replace(BASE.training, clip_norm=1.0),
+)
+CONVOLUTIONAL = replace(
+    BASE,
+    model=replace(BASE.model, N=12),
+    training=replace(BASE.training, clip_norm=1.0),
+)
+BASELINES: dict[str, tuple[Recipe, BuildModel]] = {
+    "recurrent": (RECURRENT, RecurrentModel),
+    "convolutional": (CONVOLUTIONAL, ConvolutionalModel),
+}
+# The same models, trained for as long as base was; by name, the model.
+EQUAL_TIME = {f"equal-time-{name}": name for name in BASELINES}
+ROWS = ["base", "big", *BASELINES, *EQUAL_TIME]
+
+
+def rows(names: Sequence[str], plan: Plan) -> list[Row]:
+    """Return the rows of these names; base and big are those of Table 3."""
+    chosen = []
+    for name in names:
+        if name in BASELINES:
+            recipe, model = BASELINES[name]
+            chosen.append(plan.row(PART, name, recipe, model))
+        else:
+            chosen.append(plan.row(table3.PART, name, BASE if name == "base" else BIG))
+    return chosen
+
+
+def equal_time_row(name: str, plan: Plan, out: Path) -> Row:
+    """Return a baseline with as many steps as it can take while base trains."""
+    kind = EQUAL_TIME[name]
+    base = find_result(out, table3.PART, "base")
+    measured = find_result(out, PART, kind)
+    if base is None or measured is None:
+        raise ConfigError(
+            f"{name} needs the speeds of base and {kind}, which are not measured in {out}; add "
+            f"these rows: --rows base {kind} {name}"
+        )
+    share = base.seconds / measured.seconds
+    recipe, model = BASELINES[kind]
+    longer = replace(plan, budget=plan.budget * share)
+    return replace(longer.row(PART, name, recipe, model), budget=plan.budget)
+
+
+def section(out: Path, commit: str) -> Section:
+    """Return what is known so far of Table 2."""
+    ours = _results(out)
+    lines = [_line(name, ours.get(name), commit) for name in ROWS]
+    head = ("model", "sacreBLEU", "tokenized BLEU", "perplexity", "parameters (M)",
+            "target tokens", "time", "FLOPs, counted", "FLOPs, paper's method",
+            "note")  # fmt: skip
+    papers = [
+        [name, "" if system.bleu is None else f"{system.bleu:.2f}", _flops(system.flops)]
+        for name, system in TABLE_2.items()
+    ]
+    paragraphs = [
+        "BLEU of the test set (of the validation set where there is no test set), perplexity of "
+        "the validation set. All models have the same text, tokenizer, search and, but for "
+        "equal-time, the same number of target tokens; equal-time models train as long as base. "
+        "The paper's method multiplies the time by the speed of the GPU, and is empty on a CPU.",
+        *_verdict(ours),
+    ]
+    tables = [Table(head, lines), Table(("paper", "BLEU (En-De)", "FLOPs"), papers)]
+    return Section("Table 2: rivals", paragraphs, tables, _figures(ours))
+
+
+def _results(out: Path) -> dict[str, Result]:
+    of_table3 = load_results(out, table3.PART)
+    shared = {name: of_table3[name] for name in ("base", "big") if name in of_table3}
+    return shared | load_results(out, PART)
+
+
+def _line(name: str, result: Result | None, commit: str) -> list[str]:
+    if result is None:
+        return [name, *[""] * 8, "missing"]
+    numbers = result.numbers
+    scores = _scores(result)
+    return [
+        name,
+        f"{scores['bleu']:.1f}",
+        f"{scores['tokenized_bleu']:.1f}",
+        f"{numbers['perplexity']:.2f}",
+        f"{numbers['parameters'] / 1e6:.0f}",
+        f"{numbers['target_tokens']:,}",
+        clock(result.seconds),
+        _flops(result.flops),
+        _flops(estimated_flops(result.seconds, result.hardware)),
+        "" if result.commit == commit else f"commit {result.commit}",
+    ]
+
+
+def _scores(result: Result) -> Mapping[str, float]:
+    scores: Mapping[str, float] = result.numbers.get("test") or result.numbers["validation"]
+    return scores
+
+
+def _flops(number: float | None) -> str:
+    return f"{number:.1e}" if number else ""
+
+
+def _verdict(ours: Mapping[str, Result]) -> list[str]:
+    """Return whether the paper's central claim holds: better, at a fraction of the cost."""
+    if "base" not in ours:
+        return []
+    base = ours["base"]
+    lines = []
+    for name in (*BASELINES, *EQUAL_TIME):
+        if name in ours:
+            gain = _scores(base)["bleu"] - _scores(ours[name])["bleu"]
+            cost = (base.flops or 0) / (ours[name].flops or 1)
+            lines.append(f"Base is {gain:+.1f} BLEU from {name}, with {cost:.2f} of its FLOPs.")
+    return lines
+
+
+def _figures(ours: Mapping[str, Result]) -> list[Figure]:
+    losses = {}
+    costs = {}
+    for name, result in ours.items():
+        losses[name] = [(x, y) for x, y in result.curves.get("validation loss", [])]
+        costs[name] = [(result.flops or 0.0, _scores(result)["bleu"])]
+    return [
+        Figure(
+            "table2-loss.svg",
+            "Validation loss",
+            line_chart("Validation loss", losses, x_label="step", y_label="nats per token"),
+        ),
+        Figure(
+            "table2-cost.svg",
+            "BLEU and training cost",
+            line_chart(
+                "BLEU and training cost",
+                costs,
+                x_label="FLOPs",
+                y_label="BLEU",
+                log_x=True,
+                dots_only=True,
+            ),
+        ),
+    ]
