@@ -108,11 +108,11 @@ def test_a_heat_map_has_a_square_for_each_head_the_darker_the_more_it_matters():
         (harm, 0.5),
         (harm, 0.25),
     ]
-    assert re.findall(r">([+-]\d\.\d+)<", figure) == [
+    assert re.findall(r">([+-]\d\.\d+|0)<", figure) == [
         "+0.100",
         "-0.200",
         "+0.400",
-        "+0.000",
+        "0",
         "+0.200",
         "+0.100",
     ]

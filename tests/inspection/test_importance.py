@@ -44,7 +44,7 @@ def test_the_loss_rises_as_written_out_without_each_head(bundle, translator, tes
     model = load_model(bundle)
     full = loss_of(model, translator.tokenizers, *test_set)
     assert found.full == pytest.approx(full, rel=1e-4)
-    assert (found.sentences, found.by, sum(calls)) == (12, "loss", 25)
+    assert (found.sentences, found.by, sum(calls)) == (12, "loss", 12 * 25)
     for head in [Head("encoder", 1, 2), Head("decoder", 2, 4), Head("cross", 1, 3)]:
         with switched_off(model, [head]):
             expected = loss_of(model, translator.tokenizers, *test_set) - full
@@ -83,3 +83,14 @@ def test_what_cannot_be_measured_is_refused(bundle, translator, test_set):
     both = Translator([bundle, bundle], engine="torch", device="cpu")
     with pytest.raises(InputError, match="the loss of an ensemble of 2 models is not defined"):
         head_importance(both, *test_set)
+
+
+def test_a_layer_that_runs_twice_is_not_taken_from_memory(bundle, translator, test_set):
+    model = load_model(bundle)
+    model.decoder[1] = model.decoder[0]
+    own = Translator.from_model(model, *translator.tokenizers, translator.recipe)
+    sources, references = test_set[0][:3], test_set[1][:3]
+    found = head_importance(own, sources, references)
+    with switched_off(model, [Head("decoder", 2, 1)]):
+        expected = loss_of(model, translator.tokenizers, sources, references)
+    assert found.full + found.changes["decoder"][1, 0] == pytest.approx(expected, abs=1e-4)

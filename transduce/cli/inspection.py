@@ -148,12 +148,12 @@ def _show_importance(
     from transduce.inspection.terminal import print_importance
 
     sources, references = read_test_set(translator, *files)
+    sources = sources[:limit]
+    references = references[:limit]
     model = translator.recipe.model
-    count = 1 + model.h * (model.N + 2 * model.decoder_layers)
-    with progress("removing heads", count) as advance:
-        importance = head_importance(
-            translator, sources[:limit], references[:limit], by=by, advance=advance
-        )
+    heads = model.h * (model.N + 2 * model.decoder_layers)
+    with progress("sentences without one head", len(sources) * (1 + heads)) as advance:
+        importance = head_importance(translator, sources, references, by=by, advance=advance)
     if svg:
         unit = "rise of the loss (nats per token)" if by == "loss" else "fall of BLEU"
         title = f"{unit.capitalize()} without each head"

@@ -51,6 +51,8 @@ def _cell(x: float, y: float, width: float, height: float, value: float, largest
     colour = "#d55e00" if value >= 0 else "#0072b2"
     fill = "#fff" if strength > 0.6 else "#111"
     label = f"{value:+.3f}" if abs(value) < 0.9995 else f"{value:+.1f}"
+    if abs(value) < 0.0005:
+        label = "0"
     return (
         f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{colour}" '
         f'fill-opacity="{strength:.3f}" stroke="#ddd"/>'

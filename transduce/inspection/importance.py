@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transduce.engines.torch import TorchEngine, log_probabilities
 from transduce.errors import InputError
 from transduce.evaluation.scores import score
 from transduce.inspection.heads import Head, Kind, all_heads, attentions, switched_off
 from transduce.inspection.models import torch_engine
+from transduce.inspection.recording import replaced
 from transduce.inspection.result import Array
 from transduce.model import PADDING_SEGMENT, Tokens
 from transduce.translation.translator import Translator
 
 Measure = Literal["loss", "bleu"]
 BATCH_TOKENS = 2048  # of source and target, with padding
+Advance = Callable[[int], None]
 Pair = tuple[list[int], list[int]]  # token ids of a source and its reference
 
 
@@ -64,7 +67,7 @@ def head_importance(
     references: Sequence[str],
     *,
     by: Measure = "loss",
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> Importance:
     """Remove each head once and measure the change on a test set; see `Importance`.
 
@@ -74,7 +77,8 @@ def head_importance(
         references: Their translations.
         by: "loss" compares with the references, which is fast; "bleu" translates the whole test set
             once for each head.
-        advance: Called with 1 after each head, and once for the model with all heads.
+        advance: Called with the number of sentences that were done: each of them once with all
+            heads, and once without each head.
     """
     if not sources or len(sources) != len(references):
         raise InputError(
@@ -82,55 +86,54 @@ def head_importance(
             "sentence, and a reference for each"
         )
     with torch_engine(translator).exclusive() as models, torch.inference_mode():
-        if by == "bleu":
-            measure = _bleu_of(translator, models, sources, references)
-            sign = -1.0
-        else:
-            measure = _loss_of(translator, models, sources, references)
-            sign = 1.0
-        full = measure(None)
-        advance(1)
-
-        model = models[0]
+        measure = _losses if by == "loss" else _bleus
+        full, values = measure(translator, models, sources, references, advance)
         changes: dict[Kind, Array] = {}
-        for kind, modules in attentions(model).items():
+        for kind, modules in attentions(models[0]).items():
             most = max(attention.h for attention in modules)
             changes[kind] = np.zeros((len(modules), most), dtype=np.float32)
-        for head in all_heads(model):
-            with switched_off(model, [head]):
-                change = sign * (measure(head) - full)
-            changes[head.kind][head.layer - 1, head.index - 1] = change
-            advance(1)
+
+    for head, value in values.items():
+        change = value - full if by == "loss" else full - value
+        changes[head.kind][head.layer - 1, head.index - 1] = change
     return Importance(by, full, changes, len(sources))
 
 
-def _bleu_of(
+def _bleus(
     translator: Translator,
     models: Sequence[Any],
     sources: Sequence[str],
     references: Sequence[str],
-) -> Callable[[Head | None], float]:
-    """Return a function that gives the BLEU of the models as they are when it is called."""
-    now = copy.copy(translator)
-    now.engine = TorchEngine(*models)
+    advance: Advance,
+) -> tuple[float, dict[Head, float]]:
+    """Return BLEU with all heads, and without each one."""
+    as_it_is = copy.copy(translator)
+    as_it_is.engine = TorchEngine(*models)
 
-    def bleu(_: Head | None) -> float:
-        translations = [translation.text for translation in now.translate([*sources])]
+    def bleu() -> float:
+        translations = [translation.text for translation in as_it_is.translate([*sources])]
+        advance(len(sources))
         return score(translations, references).bleu.value
 
-    return bleu
+    full = bleu()
+    values = {}
+    for head in all_heads(models[0]):
+        with switched_off(models[0], [head]):
+            values[head] = bleu()
+    return full, values
 
 
-def _loss_of(
+def _losses(
     translator: Translator,
     models: Sequence[Any],
     sources: Sequence[str],
     references: Sequence[str],
-) -> Callable[[Head | None], float]:
-    """Return a function that gives the loss of the model as it is when it is called.
+    advance: Advance,
+) -> tuple[float, dict[Head, float]]:
+    """Return the loss with all heads, and without each one.
 
-    The loss is the cross-entropy of the references in nats per token. Sources are encoded again
-    only if a head of the encoder is off.
+    The loss is the cross-entropy of the references in nats per token. Layers below a head do not
+    notice that it is off, so they are computed once for each batch.
     """
     if len(models) > 1:
         raise InputError(
@@ -140,22 +143,61 @@ def _loss_of(
     model = models[0]
     reader, writer = translator.tokenizers
     pairs = zip(reader.encode_batch(sources), writer.encode_batch(references), strict=True)
-    batches: list[tuple[Tokens, Tokens]] = []
+    full = 0.0
+    tokens = 0
+    values = dict.fromkeys(all_heads(model), 0.0)
     for batch in _batches(list(pairs)):
         source = Tokens.padded([source for source, _ in batch], model.config.source_pad)
         target = Tokens.padded([target for _, target in batch], model.config.pad)
-        batches.append((source, target))
-    encoded = [model.encode(source) for source, _ in batches]
-    tokens = sum(int(_is_token(target).sum()) for _, target in batches)
+        tokens += int(_is_token(target).sum())
 
-    def loss(head: Head | None) -> float:
-        losses = []
-        for (source, target), state in zip(batches, encoded, strict=True):
-            in_encoder = head is not None and head.kind == "encoder"
-            losses.append(_loss(model, target, model.encode(source) if in_encoder else state))
-        return math.fsum(losses) / tokens
+        # With all heads, and then without each one.
+        with _outputs_of_layers(model) as outputs:
+            state = model.encode(source)
+            full += _loss(model, target, state)
+        advance(len(batch))
+        for head in values:
+            layers = model.encoder if head.kind == "encoder" else model.decoder
+            with switched_off(model, [head]), _known(layers[: head.layer - 1], outputs):
+                used = model.encode(source) if head.kind == "encoder" else state
+                values[head] += _loss(model, target, used)
+            advance(len(batch))
+    return full / tokens, {head: value / tokens for head, value in values.items()}
 
-    return loss
+
+@contextmanager
+def _outputs_of_layers(model: Any) -> Iterator[dict[nn.Module, list[Any]]]:
+    """Collect what each layer of a model returns, before any hooks, until the block ends."""
+    outputs: dict[nn.Module, list[Any]] = {layer: [] for layer in (*model.encoder, *model.decoder)}
+
+    def collecting(layer: nn.Module, forward: Any) -> Any:
+        def collected(*inputs: Any, **options: Any) -> Any:
+            output = forward(*inputs, **options)
+            outputs[layer].append(output)
+            return output
+
+        return collected
+
+    with ExitStack() as undo:
+        for layer in outputs:
+            method = collecting(layer, layer.forward)
+            undo.enter_context(replaced(layer, "forward", method))
+        yield outputs
+
+
+@contextmanager
+def _known(layers: Iterable[nn.Module], outputs: Mapping[nn.Module, list[Any]]) -> Iterator[None]:
+    """Let layers return what they returned before. A layer that ran several times runs again."""
+    with ExitStack() as undo:
+        for layer in layers:
+            if len(outputs[layer]) == 1:
+                method = partial(_return, outputs[layer][0])
+                undo.enter_context(replaced(layer, "forward", method))
+        yield
+
+
+def _return(output: Any, *_: Any, **__: Any) -> Any:
+    return output
 
 
 def _loss(model: Any, target: Tokens, state: Any) -> float:

@@ -7,7 +7,7 @@ weights. A model's outputs are the same to the bit with and without a recording.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +44,8 @@ def recording(model: Any) -> Iterator[Recording]:
     with ExitStack() as undo:
         for kind, modules in attentions(model).items():
             for number, attention in enumerate(modules, start=1):
-                undo.callback(_observe(attention, kind, number, record))
+                observer = _observer(attention, kind, number, record)
+                undo.enter_context(replaced(attention, "attend", observer))
         for stack in ("encoder", "decoder"):
             for layer in getattr(model, stack):
                 hook = layer.register_forward_hook(_record_residual(record.residuals[stack]))
@@ -60,9 +61,8 @@ def recording(model: Any) -> Iterator[Recording]:
             )
 
 
-def _observe(attention: Any, kind: Kind, number: int, record: Recording) -> Callable[[], None]:
-    """Record what an attention's `attend` does; the result takes the observer off again."""
-    of_its_own = attention.__dict__.get("attend")
+def _observer(attention: Any, kind: Kind, number: int, record: Recording) -> Any:
+    """Return a form of an attention's `attend` that also records its weights."""
     attend = attention.attend
 
     def observed(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
@@ -77,14 +77,21 @@ def _observe(attention: Any, kind: Kind, number: int, record: Recording) -> Call
             )
         return heads
 
-    def undo() -> None:
-        if of_its_own is None:
-            del attention.attend
-        else:
-            attention.attend = of_its_own
+    return observed
 
-    attention.attend = observed
-    return undo
+
+@contextmanager
+def replaced(module: nn.Module, name: str, method: Any) -> Iterator[None]:
+    """Give one object another method until the block ends."""
+    of_its_own = module.__dict__.get(name)
+    setattr(module, name, method)
+    try:
+        yield
+    finally:
+        if of_its_own is None:
+            delattr(module, name)
+        else:
+            setattr(module, name, of_its_own)
 
 
 def _weights(attend: Any, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
