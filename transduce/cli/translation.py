@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Alpha, Beam, Device, Engine, Model, Precision
-from transduce.errors import InputError
+from transduce.errors import InputError, require
 
 
 @contextlib.contextmanager
@@ -160,7 +160,10 @@ def score(
 
 
 def bench(
-    what: Annotated[Literal["decode"], Help("what to measure: translation (decode)")],
+    what: Annotated[
+        Literal["decode", "serve"],
+        Help("what to measure: translation (decode), or a server and its clients (serve)"),
+    ],
     model: Model,
     *,
     input: Annotated[
@@ -170,19 +173,30 @@ def bench(
     beam: Annotated[int, Help("beam size; 1 is greedy search")] = 4,
     sentences: Annotated[int, Help("number of sentences to translate")] = 100,
     rounds: Annotated[int, Help("number of repetitions for each library")] = 3,
+    clients: Annotated[int, Help("only for serve: number of clients at the same time")] = 32,
     json: Annotated[bool, Help("print JSON instead of a table")] = False,
 ) -> None:
     """Measure the translation speed of a model on this CPU.
 
-    The table compares all engines of transduce with other libraries that are installed.
+    For decode, the table compares all engines of transduce with other libraries that are installed.
+    For serve, it compares a server that translates one sentence at a time with one that forms
+    batches, and shows how long short requests take beside a long document.
 
     Examples:
         transduce bench decode runs/demo
         transduce bench decode runs/demo --beam 1 --sentences 200
+        transduce bench serve runs/demo --clients 16
     """
     from transduce.translation.benchmark import benchmark, print_figures, read_sentences
 
     bundle, texts = read_sentences(model, input, sentences)
+    if what == "serve":
+        require("uvicorn", extra="serve")
+        from transduce.serving import benchmark as serving
+
+        measured = serving.benchmark(model, texts, beam=beam, clients=clients, rounds=rounds)
+        serving.print_figures(list(measured), as_json=json)
+        return
     print_figures(list(benchmark(bundle, texts, beam, rounds)), as_json=json)
 
 

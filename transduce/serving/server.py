@@ -6,6 +6,8 @@ import asyncio
 import math
 import os
 import socket
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -36,13 +38,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def run(service: Service, listener: socket.socket, say: Say = print) -> None:
-    """Serve until a signal asks to stop."""
+    """Serve until a signal asks to stop; say so when requests can be sent."""
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     names = ", ".join(f"{model.name} ({model.pair})" for model in service.models.served)
-    say(f"serving {names} on http://{shown}:{port}")
     _allow_many_files(service.settings.max_connections)
-    make_server(service, write=print_line).run(sockets=[listener])
+    server = make_server(service, write=print_line)
+    server.on_start = partial(say, f"serving {names} on http://{shown}:{port}")
+    server.run(sockets=[listener])
 
 
 def make_server(service: Service, write: Write | None = None) -> Server:
@@ -66,6 +69,12 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
+        self.on_start: Callable[[], None] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so; signals are handled from here on."""
+        await super().startup(sockets)
+        self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let a load balancer notice, then answer everything that was accepted."""
