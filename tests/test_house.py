@@ -24,7 +24,7 @@ ORDER = [
     {"evaluation"},
     {"monitoring"},
     {"training"},
-    {"inspection", "page", "exporters"},
+    {"inspection", "page", "exporters", "distillation"},
     {"paper"},
     {"serving"},
     {"cli"},

@@ -49,8 +49,8 @@ def test_every_row_of_table_3_differs_from_base_by_what_it_says(row):
     assert {name.split(".")[-1]: value for name, (value, _) in changes.items()} == TABLE_3[row][0]
 
 
-def test_the_presets_are_the_table_and_six_more():
-    others = {"base", "big", "parser", "modern", "tiny", "small"}
+def test_the_presets_are_the_table_and_seven_more():
+    others = {"base", "big", "parser", "modern", "tiny", "small", "student"}
     assert set(PRESETS) == {f"table3-{row}" for row in TABLE_3} | others
     assert (PRESETS["base"], PRESETS["big"]) == (PRESETS["table3-base"], PRESETS["table3-big"])
 

@@ -103,6 +103,13 @@ SMALL = replace(
     ),
 )
 
+# For `transduce distil`: a deep encoder, which reads all words at once, and a shallow decoder,
+# which writes one word after the other. In int8 its weights take 25 MB.
+STUDENT = replace(
+    _vocabulary(_change(MODERN, N=8, N_decoder=2, d_model=384, d_ff=1024, h=6), 16_000),
+    training=MODERN.training,
+)
+
 PRESETS: dict[str, Recipe] = {
     "base": BASE,
     "big": BIG,
@@ -111,6 +118,7 @@ PRESETS: dict[str, Recipe] = {
     "modern": MODERN,
     "tiny": TINY,
     "small": SMALL,
+    "student": STUDENT,
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from transduce.cli import (
     data,
+    distillation,
     inspection,
     paper,
     runtimes,
@@ -28,6 +29,7 @@ from transduce.errors import InputError, TransduceError, lacks_memory
 GROUPS: dict[str, dict[str, Command]] = {
     "data": data.COMMANDS,
     "training": training.COMMANDS,
+    "better and smaller models": distillation.COMMANDS,
     "translation": translation.COMMANDS | inspection.COMMANDS,
     "research": paper.COMMANDS,
     "serving": serving.COMMANDS,

@@ -1,0 +1,50 @@
+"""transduce backtranslate, distil and compress: what they print and what they refuse."""
+
+import pytest
+
+from tests import trained
+from tests.distillation.test_distil import SMALL, recipe  # noqa: F401
+from transduce.cli.commands import run
+from transduce.distillation import comparison
+
+
+@pytest.fixture(autouse=True)
+def one_round(monkeypatch):
+    monkeypatch.setattr(comparison, "ROUNDS", 1)
+
+
+def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys):
+    text = tmp_path / "mono.txt"
+    pairs = trained.splits()["valid"][:3]
+    text.write_text("".join(f"{source}\n" for source, _ in pairs), encoding="utf-8")
+    out = tmp_path / "synthetic"
+    assert run(["backtranslate", str(bundle.path), str(text), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 pairs, 0 dropped")
+    # What the model wrote is the source of the other direction.
+    assert f'source = ["{out / "back-translated.de"}"]' in printed
+    assert f'target = ["{out / "back-translated.en"}"]' in printed
+    lines = (out / "back-translated.de").read_text(encoding="utf-8").splitlines()
+    assert all(line.startswith("<bt> ") for line in lines)
+
+
+def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path, capsys):  # noqa: F811
+    words = ["distil", str(bundle.path), str(recipe), *SMALL]
+    assert run([*words, "--out", str(tmp_path / "small"), "--student", "tiny"]) == 0
+    printed = capsys.readouterr().out
+    rows = [line.split()[0] for line in printed.splitlines()[:3]]
+    assert rows == ["model", "teacher", "student"]
+    assert f"transduce compress {tmp_path / 'small' / 'run'}" in printed
+
+
+def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys):
+    out = tmp_path / "int8"
+    assert run(["compress", str(bundle.path), "--out", str(out), "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert str(out) in printed
+    assert "MB" in printed
+    assert run(["compress", str(bundle.path), "--out", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    words = ["compress", str(bundle.path), "--out", "x", "--reference", "test.de"]
+    assert run(words) == 2
+    assert "--reference is given without --source" in capsys.readouterr().err

@@ -1,0 +1,125 @@
+"""A student learns from its teacher; a compressed model stays the same model."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests import trained
+from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, TokenizerConfig
+from transduce.describe import count_parameters
+from transduce.distillation import comparison, distil
+from transduce.distillation.comparison import compare, print_comparison
+from transduce.distillation.compress import compress
+from transduce.errors import BundleError, ConfigError, DataError
+from transduce.evaluation.scores import score
+from transduce.presets import PRESETS, preset
+from transduce.recipe import load_recipe, to_toml
+from transduce.storage.bundle import load_bundle
+from transduce.translation.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    """A recipe of phrases in a folder of its own."""
+    folder = tmp_path_factory.mktemp("data")
+    pairs = trained.splits()
+    for name, part in (("train", pairs["train"][:300]), ("valid", pairs["valid"][:20])):
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in part)
+            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    data = DataConfig(
+        corpora=(CorpusConfig(source="train.en", target="train.de"),),
+        validation=(CorpusConfig(source="valid.en", target="valid.de"),),
+        tokenizer=TokenizerConfig(normalize_punctuation=True),
+    )
+    path = folder / "recipe.toml"
+    path.write_text(to_toml(Recipe(data=data)), encoding="utf-8")
+    return path
+
+
+SMALL = (
+    "model.N=1",
+    "model.d_model=16",
+    "model.d_ff=16",
+    "data.tokenizer.vocab_size=400",
+    "training.steps=2",
+    "training.warmup_steps=1",
+    "training.tokens_per_step=300",
+    "training.validate_every=2",
+    "training.save_every=2",
+)
+
+
+def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_path):
+    made = distil.distil(
+        bundle.path, recipe, tmp_path / "small", student="tiny", overrides=SMALL, device="cpu"
+    )
+    written = load_recipe(str(tmp_path / "small" / "recipe.toml"))
+    assert written.data.corpora[0].target == ("text/distilled.de",)
+    assert written.data.tokenizer.normalize_punctuation
+    assert written.model.vocab_size == written.data.tokenizer.vocab_size == 400
+    assert written.model.h == preset("tiny").model.h
+    assert made.run.step == 2
+
+    # The student was validated on the recipe's own text, from another folder.
+    sources, references = distil.read_held_out(written, tmp_path / "small")
+    assert (sources, references) == distil.read_held_out(load_recipe(str(recipe)), recipe.parent)
+    assert made.run.best["step"] == 2
+    unique = len(set((recipe.parent / "train.en").read_text(encoding="utf-8").splitlines()))
+    assert made.text.pairs + made.text.dropped == unique
+
+
+def test_a_teacher_of_other_languages_is_refused(bundle, recipe, tmp_path):
+    other = recipe.parent / "other.toml"
+    settings = load_recipe(str(recipe))
+    data = replace(settings.data, target_language="fr")
+    other.write_text(to_toml(replace(settings, data=data)), encoding="utf-8")
+    with pytest.raises(ConfigError, match="is for en-fr, but the teacher translates en-de"):
+        distil.distil(bundle.path, other, tmp_path / "small")
+    other.write_text(to_toml(Recipe()), encoding="utf-8")
+    with pytest.raises(ConfigError, match="names no training text"):
+        distil.distil(bundle.path, other, tmp_path / "small")
+    with pytest.raises(DataError, match=r"neither \[\[data.test\]\] nor"):
+        distil.read_held_out(Recipe(), tmp_path)
+
+
+def test_a_compressed_model_has_rounded_weights_and_its_old_name(bundle, tmp_path):
+    small = load_bundle(compress(bundle.path, tmp_path / "int8"))
+    assert small.provenance["compressed_from"] == bundle.fingerprint
+    for name, weight in bundle.weights().items():
+        rounded = small.weights()[name]
+        step = weight.abs().amax(-1, keepdim=True) / 127
+        assert ((weight - rounded).abs() <= step / 2 + 1e-7).all(), name
+        assert weight.dim() < 2 or torch.unique(rounded[0]).numel() <= 255
+    size = [(folder / "model.safetensors").stat().st_size for folder in (small.path, bundle.path)]
+    assert size[0] < 0.4 * size[1]
+    with pytest.raises(BundleError, match="exists already"):
+        compress(bundle.path, tmp_path / "int8")
+
+
+def test_models_are_compared_on_the_same_sentences(bundle, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(comparison, "ROUNDS", 1)
+    pairs = trained.splits()["test"][:12]
+    sources = [source for source, _ in pairs]
+    references = [target for _, target in pairs]
+    small = compress(bundle.path, tmp_path / "int8")
+    rows = compare({"large": bundle.path, "small": small}, sources, references, device="cpu")
+    print_comparison(rows)
+    table = capsys.readouterr().out
+    assert [row.name for row in rows] == ["large", "small"]
+    assert rows[0].parameters == rows[1].parameters
+    assert rows[1].megabytes < rows[0].megabytes
+    hypotheses = [found.text for found in Translator(bundle, device="cpu").translate(sources)]
+    assert rows[0].scores == score(hypotheses, references)
+    assert f"{rows[1].scores.bleu.value:.1f}" in table
+    assert "(1.00 x)" in table
+    assert rows[0].scores.bleu.signature in table
+    print_comparison(compare({"large": bundle.path}, sources[:2], device="cpu"))
+    assert "BLEU is" not in capsys.readouterr().out
+
+
+def test_the_student_has_a_deep_encoder_a_shallow_decoder_and_30_megabytes():
+    model: ModelConfig = PRESETS["student"].model
+    assert 4 * model.decoder_layers <= model.N
+    assert count_parameters(model) < 30e6

@@ -1,0 +1,116 @@
+"""Synthetic text: what is written, and what an interruption loses."""
+
+import json
+
+import pytest
+
+from transduce.config import CorpusConfig, DataConfig, Recipe
+from transduce.distillation import synthesis
+from transduce.distillation.synthesis import read_texts, synthesize, unique_sources
+from transduce.errors import DataError
+from transduce.translation.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return Translator(bundle, engine="torch", device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(synthesis, "PART", 3)
+
+
+def lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_both_files_are_parallel_and_hold_what_the_model_translates(
+    translator, sentences, tmp_path
+):
+    made = synthesize(translator, sentences[:8], tmp_path / "new", "text")
+    expected = [" ".join(found.text.split()) for found in translator.translate(sentences[:8])]
+    assert lines(made.inputs) == sentences[:8]
+    assert lines(made.translations) == expected
+    assert (made.pairs, made.dropped) == (8, 0)
+    assert made.inputs.name == "text.en"
+    assert made.translations.name == "text.de"
+    assert sorted(path.name for path in made.inputs.parent.iterdir()) == [
+        "synthesis.json",
+        "text.de",
+        "text.en",
+    ]
+
+
+def test_a_tag_begins_every_translation(translator, sentences, tmp_path):
+    made = synthesize(translator, sentences[:2], tmp_path / "new", "text", tag="<bt>")
+    assert all(line.startswith("<bt> ") for line in lines(made.translations))
+
+
+class Counting:
+    """A translator that counts its texts and fails after some."""
+
+    def __init__(self, translator, most=10**9):
+        self.inner, self.most, self.count = translator, most, 0
+        self.recipe, self.search, self.bundle = (
+            translator.recipe,
+            translator.search,
+            translator.bundle,
+        )
+
+    def translate(self, texts):
+        if self.count + len(texts) > self.most:
+            raise KeyboardInterrupt
+        self.count += len(texts)
+        return self.inner.translate(texts)
+
+
+def test_an_interrupted_call_continues_after_its_complete_parts(translator, sentences, tmp_path):
+    whole = synthesize(translator, sentences[:8], tmp_path / "whole", "text")
+    with pytest.raises(KeyboardInterrupt):
+        synthesize(Counting(translator, most=6), sentences[:8], tmp_path / "new", "text")
+    assert not (tmp_path / "new" / "text.de").exists()
+
+    again = Counting(translator)
+    made = synthesize(again, sentences[:8], tmp_path / "new", "text")
+    assert again.count == 2
+    assert lines(made.translations) == lines(whole.translations)
+
+    finished = Counting(translator)
+    assert synthesize(finished, sentences[:8], tmp_path / "new", "text") == made
+    assert finished.count == 0
+
+
+def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
+    synthesize(translator, sentences[:2], tmp_path / "new", "text")
+    with pytest.raises(DataError, match="made with another text; choose another folder"):
+        synthesize(translator, sentences[:3], tmp_path / "new", "text")
+    (tmp_path / "new" / "synthesis.json").write_text(json.dumps({"model": 1}))
+    with pytest.raises(DataError, match="is damaged; remove"):
+        synthesize(translator, sentences[:2], tmp_path / "new", "text")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(DataError, match="is not empty"):
+        synthesize(translator, sentences[:2], tmp_path / "mine", "text")
+
+
+def test_a_translation_with_a_notice_is_dropped_with_its_source(translator, sentences, tmp_path):
+    """A text of nothing but blanks translates to nothing; a long one is split, with a notice."""
+    long = " ".join(sentences[:60])
+    made = synthesize(translator, [sentences[0], " ", long, sentences[1]], tmp_path / "new", "text")
+    assert lines(made.inputs) == sentences[:2]
+    assert (made.pairs, made.dropped) == (2, 2)
+    with pytest.raises(DataError, match="none of 1 texts has a usable translation"):
+        synthesize(translator, [" "], tmp_path / "blank", "text")
+    with pytest.raises(DataError, match="no text to translate"):
+        synthesize(translator, [], tmp_path / "nothing", "text")
+
+
+def test_each_source_of_a_recipe_is_translated_once(tmp_path):
+    (tmp_path / "a.en").write_text("one\ntwo\none\n\n")
+    (tmp_path / "a.de").write_text("eins\nzwei\nein\n\n")
+    (tmp_path / "more.en").write_text("three\ntwo\n")
+    corpus = CorpusConfig(source="a.en", target="a.de")
+    recipe = Recipe(data=DataConfig(corpora=(corpus,)))
+    assert unique_sources(recipe, tmp_path, [tmp_path / "more.en"]) == ["one", "two", "three"]
+    assert read_texts([tmp_path / "more.en"] * 2, "en") == ["three", "two"]

@@ -1,0 +1,150 @@
+"""The commands about better and smaller models: back-translation, distillation, compression."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from transduce.cli.arguments import Command, Help
+from transduce.cli.options import Beam, Device, Model
+from transduce.errors import InputError
+
+
+def backtranslate(
+    model: Annotated[
+        Path,
+        Help("a model that translates back, from the target language to the source language"),
+    ],
+    text: Annotated[
+        tuple[Path, ...], Help("text in the target language, one sentence per line", value="FILE")
+    ],
+    *,
+    out: Annotated[Path, Help("the new folder", value="FOLDER")],
+    tag: Annotated[
+        str, Help("what is written before each sentence, to tell it from real text; '' for none")
+    ] = "<bt>",
+    beam: Beam = None,
+    device: Device = None,
+) -> None:
+    """Make parallel text from text in the target language alone.
+
+    The model translates it back into the source language. If the command is interrupted, start it
+    again: it continues.
+
+    Examples:
+        transduce backtranslate runs/de-en news.de --out synthetic
+        transduce backtranslate runs/de-en news.de.xz --out synthetic --beam 1
+    """
+    import functools
+
+    from transduce.distillation.synthesis import read_texts, synthesize
+    from transduce.recipe import adjusted
+    from transduce.translation.translator import Translator
+
+    translator = Translator(
+        model, device=device, search=functools.partial(adjusted, beam_size=beam)
+    )
+    texts = read_texts(text, translator.recipe.data.source_language)
+    made = synthesize(translator, texts, out, "back-translated", tag=tag)
+    print(f"{made.pairs:,} pairs, {made.dropped:,} dropped; add them to the recipe of your model:")
+    print("\n[[data.corpora]]")
+    print(f'source = ["{made.translations}"]\ntarget = ["{made.inputs}"]')
+
+
+def distil(
+    teacher: Annotated[Path, Help("the large model: a bundle or a run", value="TEACHER")],
+    recipe: Annotated[Path, Help("the recipe whose training text the teacher translates")],
+    overrides: Annotated[
+        tuple[str, ...],
+        Help("settings of the student, such as model.N_decoder=1", value="SETTING=VALUE"),
+    ] = (),
+    *,
+    out: Annotated[Path, Help("folder for the text and the student", value="FOLDER")],
+    student: Annotated[str, Help("the preset of the student", value="PRESET")] = "student",
+    more_text: Annotated[
+        tuple[Path, ...],
+        Help("more text in the source language; can be repeated", value="FILE"),
+    ] = (),
+    device: Device = None,
+) -> None:
+    """Train a small model on the translations of a large one.
+
+    The teacher translates the training text of the recipe, the student learns from it, and a table
+    compares both. If the command is interrupted, start it again: it continues.
+
+    Examples:
+        transduce distil runs/en-de en-de.toml --out runs/small
+        transduce distil runs/en-de en-de.toml training.steps=20000 --out runs/small
+    """
+    from transduce.distillation.comparison import compare, print_comparison
+    from transduce.distillation.distil import distil as distil_model
+    from transduce.distillation.distil import read_held_out
+    from transduce.recipe import load_recipe
+
+    settings = load_recipe(str(recipe))
+    sources, references = read_held_out(settings, recipe.parent)
+    made = distil_model(
+        teacher,
+        recipe,
+        out,
+        student=student,
+        overrides=overrides,
+        more_text=more_text,
+        device=device,
+    )
+    if made.run.state and made.run.state.stopped_by:
+        print("the training was interrupted; start the command again", file=sys.stderr)
+        sys.exit(130)
+    models = {"teacher": teacher, "student": made.run.path}
+    print_comparison(compare(models, sources, references, device=device))
+    print(f"next: transduce compress {shlex.quote(str(made.run.path))} --out small-int8")
+
+
+def compress(
+    model: Model,
+    *,
+    out: Annotated[Path, Help("the new bundle", value="FOLDER")],
+    precision: Annotated[
+        Literal["int8", "bf16", "float16"], Help("how each weight is stored")
+    ] = "int8",
+    source: Annotated[
+        Path | None, Help("sentences to measure with (default: generated phrases)")
+    ] = None,
+    reference: Annotated[Path | None, Help("their translations, to compute BLEU")] = None,
+    device: Device = None,
+) -> None:
+    """Write a model in fewer bytes, and compare quality, size and speed.
+
+    Examples:
+        transduce compress runs/en-de --out en-de-int8
+        transduce compress runs/en-de --out en-de-int8 --source test.en --reference test.de
+    """
+    from transduce.distillation.comparison import compare, print_comparison
+    from transduce.distillation.compress import compress as compress_model
+    from transduce.evaluation.test_set import read_test_set
+    from transduce.translation.benchmark import read_sentences
+    from transduce.translation.translator import Translator
+
+    # Read the test set before the work.
+    sources: list[str] = []
+    references: list[str] = []
+    if reference and not source:
+        raise InputError("--reference is given without --source; give both")
+    if source and reference:
+        translator = Translator(model, device=device)
+        sources, references = read_test_set(translator, source, reference)
+    else:
+        _, sources = read_sentences(model, source, 64)
+
+    compressed = compress_model(model, out, precision)
+    models = {str(model): model, str(out): compressed}
+    print_comparison(compare(models, sources, references, device=device))
+
+
+COMMANDS: dict[str, Command] = {
+    "backtranslate": backtranslate,
+    "distil": distil,
+    "compress": compress,
+}

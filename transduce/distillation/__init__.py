@@ -1,0 +1,1 @@
+"""Text made by models, and smaller models: back-translation, distillation and compression."""

@@ -1,0 +1,183 @@
+"""Synthetic parallel text: a model translates a large text, in parts that survive interruptions.
+
+Each part is a file that appears when it is complete. A call that finds parts of the same model,
+search and text continues after them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.config import Recipe
+from transduce.data.readers.corpus import read_chunks
+from transduce.data.readers.lines import read_lines
+from transduce.data.text_folder import whole_file
+from transduce.data.workers import progress
+from transduce.errors import DataError
+from transduce.translation.translator import Translator
+
+PART = 10_000  # texts
+RECORD = "synthesis.json"
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """Two parallel files: texts, and their translations by a model."""
+
+    inputs: Path
+    translations: Path
+    pairs: int
+    dropped: int  # texts whose translation was empty or did not end
+
+
+def synthesize(
+    translator: Translator, texts: Sequence[str], folder: Path, name: str, *, tag: str = ""
+) -> Synthesis:
+    """Translate texts into the files NAME.LANGUAGE of a folder.
+
+    Args:
+        translator: The model and the settings of the search.
+        texts: The texts, one sentence each.
+        folder: The new folder, or that of an interrupted call.
+        name: The name of both files; their suffixes are the languages of the translator.
+        tag: What to write before every translation, such as "<bt>", by which another model tells
+            it from real text.
+    """
+    if not texts:
+        raise DataError("there is no text to translate; expected at least one sentence")
+    data = translator.recipe.data
+    inputs = folder / f"{name}.{data.source_language}"
+    translations = folder / f"{name}.{data.target_language}"
+    if inputs == translations:
+        raise DataError(
+            f"the model translates {data.source_language} to itself, so that {inputs} would be "
+            "both files; set data.target_language"
+        )
+
+    record = _describe(translator, texts, tag)
+    finished = _read_record(folder, record)
+    if "pairs" in finished:
+        return Synthesis(inputs, translations, finished["pairs"], finished["dropped"])
+
+    parts = _translate_parts(translator, texts, folder)
+    pairs = _join(texts, parts, inputs, translations, tag)
+    record |= {"pairs": pairs, "dropped": len(texts) - pairs}
+    _write_json(folder / RECORD, record)
+    shutil.rmtree(folder / "parts")
+    return Synthesis(inputs, translations, pairs, len(texts) - pairs)
+
+
+def unique_sources(recipe: Recipe, base: Path, more: Iterable[Path] = ()) -> list[str]:
+    """Return the source sentences of a recipe's training text, and of more files, each once."""
+    data = recipe.data
+    seen: dict[str, None] = {}  # keeps the order
+    with progress("reading", None) as advance:
+        for corpus in data.corpora:
+            for chunk in read_chunks(corpus, data.source_language, data.target_language, base):
+                seen.update(dict.fromkeys(chunk.sources))
+                advance(len(chunk.sources))
+    seen.update(dict.fromkeys(read_texts(more, data.source_language)))
+    return [text for text in seen if text.strip()]
+
+
+def read_texts(files: Iterable[Path], language: str) -> list[str]:
+    """Return the lines of text files, without empty ones and repetitions."""
+    seen: dict[str, None] = {}
+    for file in files:
+        for lines in read_lines(file, language):
+            seen.update(dict.fromkeys(lines.texts))
+    return [text for text in seen if text.strip()]
+
+
+def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[str, Any]:
+    """Return what the translations depend on."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+    bundle = translator.bundle
+    return {
+        "model": bundle.fingerprint if bundle else None,
+        "search": json.loads(json.dumps(asdict(translator.search))),
+        "text": digest.hexdigest(),
+        "tag": tag,
+    }
+
+
+def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a folder, which is written now if there is none."""
+    path = folder / RECORD
+    if not path.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise DataError(f"{folder} is not empty; choose a new folder")
+        _write_json(path, expected)
+        return expected
+    try:
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        changed = [name for name, value in expected.items() if record[name] != value]
+    except (ValueError, TypeError, KeyError):
+        raise DataError(f"{path} is damaged; remove {folder} and start again") from None
+    if changed:
+        raise DataError(
+            f"{folder} was made with another {changed[0]}; choose another folder or remove it"
+        )
+    return record
+
+
+def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path) -> list[Path]:
+    """Translate every part that an earlier call has not translated, and return all files."""
+    parts = []
+    with progress("translating", len(texts)) as advance:
+        for start in range(0, len(texts), PART):
+            part = folder / "parts" / f"{start:09}.json"
+            parts.append(part)
+            some = list(texts[start : start + PART])
+            if not part.exists():
+                _write_json(part, _translate(translator, some))
+            advance(len(some))
+    return parts
+
+
+def _translate(translator: Translator, texts: list[str]) -> list[str | None]:
+    """Return the translation of each text as one line, or None if it is not usable."""
+    lines: list[str | None] = []
+    for translation in translator.translate(texts):
+        text = " ".join(translation.text.split())
+        # A notice says that a sentence was too long, or that its translation did not end.
+        usable = text and not translation.notices
+        lines.append(text if usable else None)
+    return lines
+
+
+def _join(
+    texts: Sequence[str], parts: Iterable[Path], inputs: Path, translations: Path, tag: str
+) -> int:
+    """Write both files and return the number of pairs."""
+    pairs = 0
+    prefix = f"{tag} " if tag else ""
+    with whole_file(inputs) as input_file, whole_file(translations) as translation_file:
+        remaining = iter(texts)
+        for part in parts:
+            for line in json.loads(part.read_bytes()):
+                text = next(remaining)
+                if line is not None:
+                    one_line = " ".join(text.split())
+                    input_file.write(f"{one_line}\n".encode("utf-8", "replace"))
+                    translation_file.write(f"{prefix}{line}\n".encode("utf-8", "replace"))
+                    pairs += 1
+    if pairs == 0:
+        raise DataError(
+            f"none of {len(texts):,} texts has a usable translation; check the model, for example "
+            "with transduce translate"
+        )
+    return pairs
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with whole_file(path) as file:
+        file.write(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
