@@ -54,7 +54,7 @@ def backtranslate(
 
 
 def distil(
-    teacher: Annotated[Path, Help("the large model: a bundle or a run", value="TEACHER")],
+    teacher: Annotated[Path, Help("the large model (teacher): a bundle or a run", value="MODEL")],
     recipe: Annotated[Path, Help("the recipe whose training text the teacher translates")],
     overrides: Annotated[
         tuple[str, ...],
@@ -119,7 +119,7 @@ def compress(
 
     Examples:
         transduce compress runs/en-de --out en-de-int8
-        transduce compress runs/en-de --out en-de-int8 --source test.en --reference test.de
+        transduce compress runs/en-de --out int8 --source test.en --reference test.de
     """
     from transduce.distillation.comparison import compare, print_comparison
     from transduce.distillation.compress import compress as compress_model
