@@ -350,6 +350,9 @@ def test_the_notebook_runs_and_learns_to_copy():
     outputs = [output for _, _, output in generate.run_cells()]
     copied = re.search(r"copied without a mistake: (\d+)%", "\n".join(outputs))
     assert int(copied[1]) >= 95
+    assert "facade -> facade" in "\n".join(outputs)
+    assert "the same weights as in the model: True" in "\n".join(outputs)
+    assert "the same result of the head: True" in "\n".join(outputs)
 
 
 def test_the_notebook_is_one_that_jupyter_reads():

@@ -149,9 +149,9 @@ print("big: ", transduce.preset("big"))
 # %% [markdown]
 # ## Training on a copy task (§5)
 #
-# The task: repeat the source, six letters from a to k. It is simple, but the model can only solve it
-# by learning to attend to the right position. The letters are the ids 2 to 12; 0 is the end, 1 is
-# for what is not in the vocabulary, and 13 is padding. We use Adam with the paper's `beta_2` and
+# The task: repeat the source, six letters from a to k. It is simple, but the model can only solve
+# it by learning to attend to the right position. The letters are the ids 2 to 12; 0 is the end, 1
+# is for what is not in the vocabulary, and 13 is padding. We use Adam with the paper's `beta_2` and
 # label smoothing off.
 
 # %%
@@ -254,11 +254,10 @@ import numpy as np
 heads = walk["queries-keys-values"].data
 scores = heads["q"] @ heads["k"].T / np.sqrt(config.d_k)
 weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-print("the weights of the model:", np.allclose(weights, walk["softmax"].data["weights"], atol=1e-5))
-print(
-    "the head's output:",
-    np.allclose(weights @ heads["v"], walk["weighted-sum"].data["output"], atol=1e-5),
-)
+same = np.allclose(weights, walk["softmax"].data["weights"], atol=1e-5)
+print("the same weights as in the model:", same)
+same = np.allclose(weights @ heads["v"], walk["weighted-sum"].data["output"], atol=1e-5)
+print("the same result of the head:", same)
 print(walk["softmax"].explanation)
 
 # %% [markdown]
@@ -280,8 +279,8 @@ for divisor in (0.5, np.sqrt(config.d_k), 20.0):
     print(f"divided by {divisor:4.1f}: entropy {entropy:.2f} of at most {np.log(len(shares)):.2f}")
 
 # %% [markdown]
-# Take the mask of the decoder away (§3.2.3), and most of the attention of an untrained habit goes
-# where it must not: to letters that are not written yet.
+# Take the mask of the decoder away (§3.2.3), and much of the attention goes where it must not: to
+# letters that are not written yet, which are the answer.
 
 # %%
 masked = walk["mask"].data
