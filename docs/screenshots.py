@@ -92,6 +92,19 @@ def wait_for_content(page: Page) -> None:
     page.wait_for_load_state("networkidle")
 
 
+def wait_for_lesson(page: Page) -> None:
+    """Wait until all steps are there and the chosen one is in view."""
+    page.wait_for_selector("#step-next-token")
+    page.wait_for_timeout(1000)
+    page.mouse.move(0, 0)
+
+
+def take_mask_away(page: Page) -> None:
+    """Let the decoder look at tokens that are not written yet."""
+    wait_for_lesson(page)
+    page.uncheck("text=mask the future")
+
+
 SHOTS = [
     Shot("translate", link("translate", text=TEXT), hover_word, height=560),
     Shot("alternatives", link("translate", text=TEXT), open_alternatives, height=760),
@@ -118,7 +131,20 @@ SHOTS = [
         height=720,
         scheme="dark",
     ),
-    Shot("learn", link("learn", text=ANIMAL), wait_for_content),
+    Shot(
+        "learn",
+        link("learn", text=ANIMAL, layer=3, head=4, step="softmax"),
+        wait_for_lesson,
+        height=980,
+    ),
+    Shot(
+        "learn-mask",
+        link("learn", text=ANIMAL, layer=5, head=3, step="mask"),
+        take_mask_away,
+        height=980,
+        scheme="dark",
+    ),
+    Shot("runs", "#runs", wait_for_content, height=900),
 ]
 
 

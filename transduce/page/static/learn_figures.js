@@ -90,7 +90,7 @@ function nextShares({ data: { distribution: { logits, rest, temperatures } }, st
 export const FIGURES = {
   tokens({ source }, { pieces, ids }, add) {
     add(element("ol", { class: "shades" }, pieces.map((piece, index) => element("li", { class: "shaded" },
-      element("span", {}, piece.replaceAll("▁", "␣") || source[index]), element("small", {}, ids.data[index])))));
+      element("span", {}, source[index] === "‹end›" ? "‹end›" : piece.replaceAll("▁", "␣")), element("small", {}, ids.data[index])))));
     return () => "␣ is a space. Which words of another sentence are cut into pieces?";
   },
 

@@ -24,8 +24,9 @@ export function mathNode({ formula }) {
 // The function that computes a step: the lines that matter with some around them, then all of it.
 export function codeNode({ code: { file, first_line: start, lines, highlight } }) {
   const all = lines.split("\n");
-  const first = Math.max(all.findLastIndex((line, index) => index < highlight[0] && line.includes('"""')) + 1, highlight[0] - 2);
-  const shown = all.slice(first, highlight.at(-1) + 2).map((line, index) => element(highlight.includes(first + index) ? "mark" : "span", {}, `${line}\n`));
+  let first = Math.max(all.findLastIndex((line, index) => index < highlight[0] && line.includes('"""')) + 1, highlight[0] - 2);
+  while (all[first].trim() === ")") first += 1;
+  const shown = all.slice(first, highlight.at(-1) + 2).map((line, index) => element(highlight.includes(first + index) ? "mark" : "span", {}, `${line.slice(4)}\n`));
   return element("div", { class: "source small" }, element("p", { class: "muted" }, `${file}, line ${start + highlight[0]}`), element("pre", {}, shown),
     element("details", {}, element("summary", {}, "Whole function"), element("pre", {}, lines)));
 }
