@@ -73,9 +73,20 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+# What libraries say that do not raise a MemoryError: torch on a CPU, C++, the loader, the kernel.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "std::bad_alloc",
+    "failed to map segment",
+    "Cannot allocate memory",
+    "can't start new thread",
+    "OpenBLAS",
+)
+
+
 def lacks_memory(error: Exception) -> bool:
     """Return whether Python, NumPy or torch ran out of memory, on the machine or on a GPU."""
     # Compare names, so that torch is not imported only to ask.
     names = {kind.__name__ for kind in type(error).__mro__}
     named = not names.isdisjoint(("MemoryError", "OutOfMemoryError"))
-    return named or "can't allocate memory" in str(error)  # torch on a CPU raises a RuntimeError
+    return named or any(sign in str(error) for sign in _NO_MEMORY)

@@ -26,8 +26,15 @@ from transduce.monitoring.metrics import read_metrics
 from transduce.presets import TINY
 from transduce.recipe import load_recipe
 from transduce.storage.bundle import load_bundle
-from transduce.storage.checkpoint import average, checkpoints, load_newest
+from transduce.storage.checkpoint import (
+    CHECKPOINT,
+    average,
+    checkpoints,
+    load_newest,
+    save_checkpoint,
+)
 from transduce.storage.lock import lock_run
+from transduce.storage.sealed_folder import seal_folder
 from transduce.training.diagnosis import plan
 from transduce.training.distributed import World
 from transduce.training.fine_tuning import describe_change
@@ -38,7 +45,7 @@ from transduce.training.memory import (
     out_of_memory_note,
 )
 from transduce.training.run import RunState
-from transduce.training.run_folder import FINISHED, read_finished
+from transduce.training.run_folder import FINISHED, read_finished, started_from
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import catch_signals
 from transduce.training.step import Learner
@@ -818,3 +825,86 @@ def test_a_model_far_too_large_for_its_text_gets_advice():
     assert 'so little text suits preset = "small" (5,000 steps of 8,000 tokens, about ' in slow
     fast = plan(Recipe(), pairs=4_500_000, epochs=22, flops_per_second=4e14)
     assert "suits" not in fast
+
+
+def edit(checkpoint, change):
+    """Change the progress of a checkpoint, and seal it again."""
+    file = checkpoint / "progress.json"
+    file.write_text(change(json.loads(file.read_text())))
+    (checkpoint / "MANIFEST.json").unlink()
+    seal_folder(checkpoint, CHECKPOINT)
+
+
+def with_value(name, value):
+    return lambda progress: json.dumps({**progress, name: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda progress: "not JSON",
+        lambda progress: "[" * 100_000,
+        lambda progress: "[1]",
+        lambda progress: json.dumps({"best": 1}),
+        *(with_value("step", value) for value in (None, "12", 11.5, 10**30, True)),
+        *(with_value(name, "text") for name in ("best", "latest", "scores", "stale", "tokenizers")),
+        with_value("scores", {"12": "text"}),
+        with_value("hooks", []),
+    ],
+)
+def test_a_checkpoint_with_edited_progress_is_named_and_the_one_before_used(
+    change, prepared, whole, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / "finished.json").unlink()
+    edit(run / "checkpoints/step-000012", change)
+    assert train(prepared[1], prepared[2], run, ALONE).step == 12
+    shown = capsys.readouterr().err
+    assert "resumed: after step 8, the newest intact checkpoint: " in shown
+    assert "step-000012/progress.json" in shown
+
+
+@pytest.mark.parametrize("group", ["model", "optimiser"])
+def test_a_checkpoint_with_tensors_of_another_shape_is_not_loaded(
+    group, prepared, whole, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / "finished.json").unlink()
+    newest = load_newest(run / "checkpoints")
+    groups = {name: newest.tensors(name) for name in newest.groups}
+    name = next(name for name, tensor in groups[group].items() if tensor.ndim == 2)
+    groups[group][name] = groups[group][name][:3].clone()
+    shutil.rmtree(newest.path)
+    save_checkpoint(run / "checkpoints", 12, groups, newest.progress)
+    train(prepared[1], prepared[2], run, ALONE)
+    shown = capsys.readouterr().err
+    assert f"step-000012 is not of this run: {name} is [3, " in shown
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"step": 1e999}', '{"step": "12"}', "[]"])
+def test_a_finished_file_that_was_edited_is_ignored(content, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run/finished.json").write_text(content)
+    assert read_finished(tmp_path / "run") is None
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"0" * 64, b"0" * 64 + b" a\0b"])
+def test_a_note_of_the_start_that_was_edited_is_refused(content, tmp_path):
+    (tmp_path / "started-from.txt").write_bytes(content)
+    with pytest.raises(CheckpointError, match="does not have the fingerprint and the path"):
+        started_from(tmp_path)
+
+
+def test_a_finished_run_has_its_loss_as_it_is(prepared, tmp_path):
+    recipe = change(prepared[1], validation_sentences=0, steps=6)
+    state = train(recipe, prepared[2], tmp_path / "run", ALONE)
+    written = json.loads((tmp_path / "run/finished.json").read_text())
+    assert written["best"] == pytest.approx(-state.best)
+    assert written["best"] > 0
+    assert written["latest"]["loss"] > 0
+    assert read_finished(tmp_path / "run") == state
+    del written["format"]  # the first format had negated losses
+    written |= {"best": state.best, "latest": state.latest, "scores": state.scores}
+    assert RunState.from_json(written) == state

@@ -6,6 +6,8 @@ A command is a function in the module of its group. It imports what it needs whe
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -49,6 +51,7 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
 
     An error that the user can correct is one line on standard error and status 2.
     """
+    _accept_every_character()
     try:
         _dispatch(words, groups)
     except TransduceError as error:
@@ -63,18 +66,34 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
         # The program that reads our output has ended, as in `transduce ... | head`.
         sys.stderr.close()
         return 0
-    except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
+    except (MemoryError, RuntimeError, ImportError, OSError, SystemError) as error:
+        if lacks_memory(error):
+            _print_error(_describe_missing_memory(error))
+            return 2
+        if not isinstance(error, OSError):
             raise
-        _print_error(_describe_missing_memory(error))
-        return 2
-    except OSError as error:  # a folder in place of a file, no permission, a full disk
+        # A folder in place of a file, no permission, a full disk.
         _print_error(f"{error.filename or 'a file'}: {error.strerror or error}")
         return 2
     except KeyboardInterrupt:
         _print_error("interrupted")
         return 130
     return 0
+
+
+def _accept_every_character() -> None:
+    """Let the output have any character, whatever the locale says.
+
+    A terminal of the C locale gets UTF-8, as all others do; one with an older encoding gets a
+    question mark for what it cannot show.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if codecs.lookup(stream.encoding).name == "ascii":
+            stream.reconfigure(encoding="utf-8")
+        if stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _dispatch(words: Sequence[str], groups: Groups) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.batches import up_to
 from transduce.engines.buffers import buffered
-from transduce.errors import BundleError, ConfigError, InputError
+from transduce.errors import BundleError, ConfigError, InputError, lacks_memory
 from transduce.kernels.accelerate import Snapshot, accelerate, deviation
 from transduce.model import State, Tokens, Transformer
 from transduce.search.hypothesis import Hypothesis, Job
@@ -100,6 +100,8 @@ def load_model(
     try:
         model.load_state_dict(bundle.weights(device, dtype), assign=True)
     except RuntimeError as error:
+        if lacks_memory(error):
+            raise
         reason = " ".join(str(error).split()[:40])
         raise BundleError(
             f"the weights of {bundle.path} do not fit the model {type(model).__name__} ({reason}); "

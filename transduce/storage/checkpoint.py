@@ -64,6 +64,15 @@ class Checkpoint:
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}); {CHECKPOINT.remedy}") from None
 
+    def shapes(self, group: str) -> dict[str, list[int]]:
+        """Return the shape of each tensor of a group, without reading the tensors."""
+        file = self.path / _file_of(group)
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{file} cannot be read ({error}); {CHECKPOINT.remedy}") from None
+
 
 def save_checkpoint(folder: Path, step: int, tensors: Groups, progress: Mapping[str, Any]) -> Path:
     """Write the state at a step completely or not at all.
@@ -73,16 +82,21 @@ def save_checkpoint(folder: Path, step: int, tensors: Groups, progress: Mapping[
     return _save(folder, step, tensors, _encode(step, progress))
 
 
-def load_newest(folder: Path) -> Checkpoint | None:
+def load_newest(
+    folder: Path, check: Callable[[Checkpoint], None] = lambda checkpoint: None
+) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, or None if the run has no checkpoint.
 
-    It is an error if all are damaged, or if one was written by a newer version of transduce:
+    `check` raises a CheckpointError for a checkpoint that cannot be used. It is an error if all are
+    damaged, or if one was written by a newer version of transduce:
     starting from scratch would silently lose the progress.
     """
     damaged: list[str] = []
     for path in reversed(checkpoints(folder)):
         try:
-            return _load(path, tuple(damaged))
+            checkpoint = _load(path, tuple(damaged))
+            check(checkpoint)
+            return checkpoint
         except CheckpointError as error:
             if has_newer_format(path, CHECKPOINT):
                 raise
@@ -282,9 +296,26 @@ def _load(
     path: Path, damaged: tuple[str, ...] = (), only: Collection[str] | None = None
 ) -> Checkpoint:
     names = verify_folder(path, CHECKPOINT, only)
-    progress = json.loads((path / PROGRESS).read_bytes())
     groups = tuple(name.removesuffix(".safetensors") for name in names if name != PROGRESS)
-    return Checkpoint(path, progress["step"], progress, groups, damaged)
+    return Checkpoint(path, step_of(path), _read_progress(path), groups, damaged)
+
+
+def _read_progress(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a checkpoint, whose step must be that of its name."""
+    try:
+        progress = json.loads((path / PROGRESS).read_bytes())
+    except (ValueError, RecursionError):
+        progress = None
+    except OSError as error:
+        raise CheckpointError(
+            f"{path / PROGRESS} cannot be read ({error.strerror}); {CHECKPOINT.remedy}"
+        ) from None
+    if not isinstance(progress, dict) or progress.get("step") != step_of(path):
+        raise CheckpointError(
+            f"{path / PROGRESS} is not the JSON object of step {step_of(path):,}; "
+            f"{CHECKPOINT.remedy}"
+        )
+    return progress
 
 
 def verifies(path: Path) -> bool:

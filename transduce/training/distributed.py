@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from transduce.errors import RankError, TransduceError
+from transduce.errors import ConfigError, RankError, TransduceError
 
 Sharding = Literal["ddp", "fsdp"]
 T = TypeVar("T")
@@ -89,12 +89,36 @@ class World:
             dist.barrier(dist.new_group(backend="gloo", timeout=timedelta(days=7)))
 
 
+def _read_environment() -> tuple[int, int]:
+    """Return the number of processes and the rank on this machine, as torchrun has set them."""
+    numbers: dict[str, int] = {}
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        text = os.environ.get(name)
+        if text is None:
+            continue
+        if not text.isascii() or not text.isdigit() or len(text) > 9:
+            raise ConfigError(
+                f"the environment variable {name} is {text!r}; expected a number, which torchrun "
+                f"sets: unset {name}, or start with torchrun"
+            )
+        numbers[name] = int(text)
+    size = numbers.get("WORLD_SIZE", 1)
+    if size > 1:
+        needed = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+        missing = [name for name in needed if name not in os.environ]
+        if missing:
+            raise ConfigError(
+                f"WORLD_SIZE is {size}, but {' and '.join(missing)} is not set; start with "
+                "torchrun, or unset WORLD_SIZE"
+            )
+    return max(size, 1), numbers.get("LOCAL_RANK", 0)
+
+
 @contextmanager
 def world(device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, if it did, and leave them at the end."""
     # Choose the device of this process.
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    size, local_rank = _read_environment()
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     own_device = torch.device(kind)
     if kind == "cuda":

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import asdict, dataclass, field, fields
+import typing
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from transduce.config import TrainingConfig
 from transduce.monitoring.metrics import History, read_metrics
-from transduce.monitoring.records import Record
+from transduce.monitoring.records import MOST_STEPS, Record, is_number
 from transduce.storage.bundle import find_bundle
 from transduce.translation.translator import Translator
+
+FORMAT = 2  # of the state as JSON
 
 
 @dataclass(frozen=True)
@@ -52,22 +55,39 @@ class RunState:
     tokenizers: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as JSON values. Infinities, which JSON does not have, become null."""
+        """Return the state as JSON values. Infinities, which JSON does not have, become null.
+
+        In memory a higher score is better; in JSON a loss is written as it is.
+        """
         values = asdict(self)
         del values["stopped_by"]
+        values = {**_negate_losses(values), "format": FORMAT}
         return {
             name: None if value in (math.inf, -math.inf) else value
             for name, value in values.items()
         }
 
     @staticmethod
-    def from_json(progress: dict[str, Any]) -> RunState:
-        """Rebuild a state from the JSON values in a checkpoint."""
-        values = {
-            item.name: progress[item.name]
-            for item in fields(RunState)
-            if progress.get(item.name) is not None
-        }
+    def from_json(progress: Any) -> RunState:
+        """Rebuild a state from the JSON values in a checkpoint.
+
+        Values of another type than the state's raise a ValueError. Names that the state does not
+        have, from another version, are left out.
+        """
+        if not isinstance(progress, dict):
+            raise ValueError("it is not a JSON object")
+        values = {}
+        for name, hint in typing.get_type_hints(RunState).items():
+            value = progress.get(name)
+            if value is None:
+                continue  # an infinity, or the default
+            if not _fits(value, hint):
+                raise ValueError(f"{name} is {str(value)[:40]!r}; expected {_TYPES[hint]}")
+            values[name] = value
+        if "step" not in values:
+            raise ValueError("it has no step")
+        if progress.get("format", 1) != 1:  # the first format had negated losses
+            values = _negate_losses(values)
         return RunState(**values)
 
     def stop_by_score(self, training: TrainingConfig) -> StopReason | None:
@@ -101,6 +121,45 @@ class RunState:
         if reason is None and self.step >= training.steps:
             return StopReason(f"{self.step:,} steps done", how_to_continue="raise training.steps")
         return reason
+
+
+def _negate_losses(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a state with the opposite sign of every loss among its scores."""
+    changed = dict(values)
+    latest = dict(values.get("latest", {}))
+    if "loss" in latest:
+        changed["latest"] = {**latest, "loss": -latest["loss"]}
+    if values.get("judged_by") == "loss":
+        if "best" in values:
+            changed["best"] = -values["best"]
+        changed["scores"] = {step: -score for step, score in values.get("scores", {}).items()}
+    return changed
+
+
+# The types of the state's values, in words.
+_TYPES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    float | None: "a number",
+    str: "a text",
+    list[str]: "a list of texts",
+    dict[str, str]: "texts by name",
+    dict[str, float]: "numbers by name",
+}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a JSON value is of a type that the state has."""
+    if hint is int:
+        return type(value) is int and 0 <= value <= MOST_STEPS
+    if hint in (float, float | None):
+        return is_number(value)
+    if hint is str:
+        return isinstance(value, str)
+    if hint == list[str]:
+        return isinstance(value, list) and all(_fits(item, str) for item in value)
+    kind = float if hint == dict[str, float] else str
+    return isinstance(value, dict) and all(_fits(item, kind) for item in value.values())
 
 
 class Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -164,6 +165,11 @@ def started_from(run: Path) -> tuple[str, Path] | None:
     if not note.is_file():
         return None
     fingerprint, _, path = note.read_bytes().partition(b" ")
+    if not re.fullmatch(rb"[0-9a-f]{1,64}", fingerprint) or not path or b"\0" in path:
+        raise CheckpointError(
+            f"{note} does not have the fingerprint and the path of a bundle; remove it and pass "
+            "--start-from again, or choose another folder with --run"
+        )
     return fingerprint.decode(), Path(os.fsdecode(path))
 
 
@@ -194,10 +200,10 @@ def mark_finished(run: Path, state: RunState) -> None:
 def read_finished(run: Path) -> RunState | None:
     """Return the final state of a finished run; None if it is not finished or the file damaged."""
     try:
-        values = json.loads((run / FINISHED).read_bytes())
-        return RunState.from_json(values) if int(values["step"]) else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        state = RunState.from_json(json.loads((run / FINISHED).read_bytes()))
+    except (OSError, ValueError, RecursionError):
         return None
+    return state if state.step else None
 
 
 def find_finished(

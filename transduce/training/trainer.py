@@ -22,7 +22,13 @@ from transduce.monitoring.hardware import measure_flops, peak_flops
 from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
 from transduce.storage.bundle import Bundle
-from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, load_newest, step_of
+from transduce.storage.checkpoint import (
+    PROGRESS,
+    BackgroundSaver,
+    Checkpoint,
+    load_newest,
+    step_of,
+)
 from transduce.storage.lock import lock_run
 from transduce.training.diagnosis import divergence_advice, plan, settings_advice
 from transduce.training.distributed import OutOfMemory, World, distribute
@@ -46,7 +52,14 @@ from transduce.training.run_folder import (
 )
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
-from transduce.training.state_dict import collect, gather, load_weights, restore, shard_like
+from transduce.training.state_dict import (
+    collect,
+    gather,
+    load_weights,
+    misfit,
+    restore,
+    shard_like,
+)
 from transduce.training.step import Learner, MicroBatch, StepResult, train_step
 
 if TYPE_CHECKING:  # imported on a GPU only
@@ -469,7 +482,7 @@ class Trainer:
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Return the newest intact checkpoint, which must be the same for all ranks."""
-        checkpoint = load_newest(self.run / "checkpoints")
+        checkpoint = load_newest(self.run / "checkpoints", self._refuse_misfit)
         step = checkpoint.step if checkpoint else 0
         if not self.world.agrees(step):
             raise CheckpointError(
@@ -477,6 +490,19 @@ class Trainer:
                 "another step; all machines must share this folder"
             )
         return checkpoint
+
+    def _refuse_misfit(self, checkpoint: Checkpoint) -> None:
+        """Raise a CheckpointError unless the checkpoint has a state that this run can continue."""
+        try:
+            state = RunState.from_json(checkpoint.progress)
+        except ValueError as error:
+            raise CheckpointError(f"{checkpoint.path / PROGRESS} was changed: {error}") from None
+        if state.hooks != self.hooks.names:
+            return  # that is an error with a message of its own
+        shapes = {group: checkpoint.shapes(group) for group in checkpoint.groups}
+        problem = misfit(self.learner, shapes, standard=self.hooks.optimizers is None)
+        if problem:
+            raise CheckpointError(f"{checkpoint.path} is not of this run: {problem}")
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint."""
