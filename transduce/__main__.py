@@ -6,9 +6,13 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    from transduce.cli.commands import run  # here, so that importing this module is fast
+    try:
+        from transduce.cli.commands import run  # here, so that importing this module is fast
 
-    status = run(sys.argv[1:])
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while modules are imported
+        print("transduce: interrupted", file=sys.stderr)
+        status = 130
 
     # Without this, Python searches all objects of torch for garbage before it exits, which is a
     # fifth of the time of a short translation. Triton reports objects that are left, so that

@@ -5,7 +5,10 @@ A signal to one rank counts for all: the ranks agree on how to react.
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -14,6 +17,7 @@ from typing import TypeVar
 from transduce.training.distributed import World
 
 T = TypeVar("T")
+PATIENCE_SECONDS = 2.0  # after a second Ctrl-C, before the process is ended
 
 
 class Interrupted(BaseException):  # a BaseException, so that no `except Exception` swallows it
@@ -70,7 +74,59 @@ def catch_signals() -> Iterator[Signals]:
         number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        yield signals
+        with _answering():
+            yield signals
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Answer Ctrl-C at once, even in the middle of a step.
+
+    Python runs signal handlers between two of its instructions, and one instruction can be the
+    whole backward pass. A thread learns of a signal immediately.
+    """
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    previous = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=_answer, args=(receiver,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        sender.close()
+        thread.join()
+        receiver.close()
+
+
+def _answer(receiver: socket.socket) -> None:
+    """Say what a Ctrl-C does; after a second one, end the process if it does not end itself."""
+    interrupts = 0
+    while number := receiver.recv(1):
+        if number[0] != signal.SIGINT:
+            continue
+        interrupts += 1
+        if interrupts == 1:
+            _say("the run stops and is saved after this step; Ctrl-C again leaves at once")
+        elif _still_runs(receiver, PATIENCE_SECONDS):
+            _say("left without saving; the same command continues from the last checkpoint")
+            os._exit(130)
+
+
+def _still_runs(receiver: socket.socket, seconds: float) -> bool:
+    """Return whether the block that catches signals still lasts after so many seconds."""
+    receiver.settimeout(seconds)
+    try:
+        return bool(receiver.recv(1))
+    except TimeoutError:
+        return True
+    finally:
+        receiver.settimeout(None)
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):
+        os.write(2, f"\ntransduce: {message}\n".encode())

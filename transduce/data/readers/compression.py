@@ -5,6 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+import select
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +25,9 @@ _FEED = 1 << 12
 def _zstandard() -> Any:
     return require("zstandard", extra="data").ZstdDecompressor().decompressobj()
 
+
+TEXT_DEVICES = ("/dev/stdin", "/dev/null", "/dev/tty", "/dev/fd/0")
+PIPE_SECONDS = 60  # in which a pipe must give its first bytes
 
 # The file objects of the standard library ignore a damaged second stream, and those of zstandard a
 # truncated frame. The decompressor objects below tell when a stream is complete.
@@ -61,7 +67,7 @@ def blocks(path: Path) -> Iterator[bytes]:
     """Yield the uncompressed bytes of a file, about a MiB at a time."""
     lines = 0
     try:
-        with path.open("rb") as file:
+        with _open(path) as file:
             start = file.peek(16)  # `seek` would not work on a pipe
             for block in _read(file, path, _decompressor(path, start)):
                 yield block
@@ -79,6 +85,28 @@ def blocks(path: Path) -> Iterator[bytes]:
         # Each decompressor has its own type: zlib.error, LZMAError, OSError, ZstdError.
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read after line {lines:,}: {reason}") from None
+
+
+def _open(path: Path) -> BufferedReader:
+    """Open a file; refuse a device that never ends, and a pipe to which nobody writes."""
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) and str(path) not in TEXT_DEVICES:
+        raise DataError(f"{path} is a device; expected a text file")
+    if not stat.S_ISFIFO(mode):
+        return path.open("rb")
+
+    # Opening a pipe would wait for a writer, perhaps for ever.
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN | select.POLLHUP)
+    if not waiting.poll(PIPE_SECONDS * 1_000):
+        os.close(pipe)
+        raise DataError(
+            f"{path} is a pipe to which nothing was written for {PIPE_SECONDS} seconds; start the "
+            "program that writes to it, or name a file"
+        )
+    os.set_blocking(pipe, True)
+    return os.fdopen(pipe, "rb")
 
 
 def _decompressor(path: Path, start: bytes) -> Callable[[], Any] | None:

@@ -39,6 +39,12 @@ def read_tmx(path: Path, languages: tuple[str, str], strict: bool) -> Iterator[C
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise DataError(f"{path}:{error.lineno} is not well-formed XML: {reason}") from None
+    except (LookupError, ValueError) as error:
+        # Python looks up the encodings that expat does not know, and rejects most of them.
+        raise DataError(
+            f"{path} declares an encoding that cannot be read ({error}); convert it to UTF-8, and "
+            "change its first line"
+        ) from None
 
     # A wrong code would otherwise give a corpus with an empty side.
     for language in languages:
