@@ -44,8 +44,10 @@ class Range(NamedTuple):
         return None
 
 
-COUNT = Range(least=1)
-COUNT_OR_OFF = Range(least=0)  # 0 switches something off
+# Nobody needs more, and a number that a file was given by mistake or malice must not take hours.
+MOST = 10**12
+COUNT = Range(least=1, most=MOST)
+COUNT_OR_OFF = Range(least=0, most=MOST)  # 0 switches something off
 POSITIVE = Range(above=0, below=INFINITY)
 SHARE = Range(least=0, below=1)  # a probability, rate or decay
 
@@ -62,10 +64,10 @@ RANGES: dict[str, dict[str, Range]] = {
         **dict.fromkeys(("d_model", "d_ff", "h", "d_k", "d_v"), _WIDTH),
         **dict.fromkeys(("p_drop", "p_drop_attention", "p_drop_activation"), SHARE),
         "norm_eps": POSITIVE,
-        "max_positions": Range(least=1, most=10**8),
+        "max_positions": Range(least=1, most=10**6),
         "r": COUNT,
     },
-    "data": {"max_tokens": Range(least=2), "temperature": Range(above=0)},
+    "data": {"max_tokens": Range(least=2, most=10**6), "temperature": Range(above=0)},
     "data.corpora": {"weight": POSITIVE},
     "data.clean": {
         **dict.fromkeys(("max_words", "max_characters", "max_ratio"), COUNT),
@@ -90,9 +92,11 @@ RANGES: dict[str, dict[str, Range]] = {
     },
     "search": {
         **dict.fromkeys(("beam_size", "n_best"), Range(least=1, most=1_000)),
-        **dict.fromkeys(("max_extra", "min_length"), Range(least=0, most=10**6)),
+        "max_extra": Range(least=0, most=10**6),
+        "min_length": Range(least=0, most=1_000),  # tokens that every translation takes time for
         "max_length": Range(least=1, most=10**6),
-        **dict.fromkeys(("no_repeat_ngram", "max_repeats", "top_k", "seed"), COUNT_OR_OFF),
+        **dict.fromkeys(("no_repeat_ngram", "max_repeats", "top_k"), COUNT_OR_OFF),
+        "seed": Range(least=0, most=2**63 - 1),
         "alpha": Range(least=0, most=10),  # a larger power overflows
         "patience": Range(above=0),
         "temperature": Range(least=0, below=INFINITY),

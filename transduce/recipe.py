@@ -21,6 +21,11 @@ Settings = TypeVar("Settings")
 # Settings that had another spelling in recipes and bundles of earlier versions.
 RENAMED = {"optimiser": "optimizer", "normalise_punctuation": "normalize_punctuation"}
 
+# What a recipe may have at most: reading more would take minutes and gigabytes.
+MOST_BYTES = 1 << 20
+MOST_PARTS = 30  # of a dotted name
+MOST_DOTS = 1_000  # in a line, with paths
+
 # Settings that take their value from another one, which is the one to suggest to users.
 DERIVED = {"model.vocab_size", "model.source_vocab_size"}
 
@@ -42,11 +47,18 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe file. It starts from its `preset = "..."`, or else from the base model."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path} has more than {MOST_BYTES:,} bytes; expected a recipe")
+        text = path.read_text(encoding="utf-8")
+        if any(map(_is_deep, text.splitlines())):
+            raise ConfigError(f"{path} has a name of too many parts; expected a recipe")
+        tree = tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; expected a recipe") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, OSError) as error:  # not TOML, not UTF-8, a number of too many digits
         raise ConfigError(f"{path} cannot be read as a recipe: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply; expected a recipe") from None
 
     if "preset" not in tree:
         return update_recipe(Recipe(), tree)
@@ -54,6 +66,11 @@ def read_recipe(path: Path) -> Recipe:
     if not isinstance(name, str):
         raise ConfigError(f"{path}: preset is {name!r}; expected a name in quotes")
     return update_recipe(preset(name), tree)
+
+
+def _is_deep(line: str) -> bool:
+    """Return whether a line of TOML has a name whose parts would be nested very deeply."""
+    return line.partition("=")[0].count(".") > MOST_PARTS or line.count(".") > MOST_DOTS
 
 
 def apply_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

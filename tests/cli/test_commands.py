@@ -1,5 +1,6 @@
 """What a user types, what the program answers, and its exit status."""
 
+import io
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 from transduce.cli.commands import run
-from transduce.errors import DataError
+from transduce.errors import ConfigError, DataError
+from transduce.training.distributed import world
 
 
 def greet(name: str, *, times: int = 1) -> None:
@@ -281,3 +283,54 @@ def test_the_module_runs():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Transformer  1,178,624 parameters")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_no_encoding_of_the_terminal_ends_in_a_trace(encoding, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    assert run(["describe", "base"]) == 0
+    print("\N{GRINNING FACE} \u00a3 \udcff")
+    sys.stdout.flush()
+    expected = {"ascii": "\N{GRINNING FACE} \u00a3 ?", "utf-8": "\N{GRINNING FACE} \u00a3 ?"}
+    shown = written.getvalue().decode("utf-8" if encoding == "ascii" else encoding)
+    assert shown.splitlines()[-1] == expected.get(encoding, "? \u00a3 ?")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"WORLD_SIZE": "2"},
+            "WORLD_SIZE is 2, but RANK, MASTER_ADDR, MASTER_PORT must be set too",
+        ),
+        ({"WORLD_SIZE": "junk"}, "the environment variable WORLD_SIZE is 'junk'; expected a"),
+        ({"RANK": "junk"}, "the environment variable RANK is 'junk'; expected a number"),
+        ({"LOCAL_RANK": "x"}, "the environment variable LOCAL_RANK is 'x'; expected a number"),
+        ({"LOCAL_RANK": "\u00b2"}, "the environment variable LOCAL_RANK is"),
+    ],
+)
+def test_junk_in_the_variables_of_torchrun_is_named(variables, message, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message), world("cpu"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("std::bad_alloc"),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+    ],
+)
+def test_too_little_memory_is_one_line_wherever_it_is_met(error, capsys):
+    def command() -> None:
+        """Fail."""
+        raise error
+
+    assert run(["command"], {"group": {"command": command}}) == 2
+    assert capsys.readouterr().err.startswith("transduce: there is too little memory: ")

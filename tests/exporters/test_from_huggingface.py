@@ -195,3 +195,27 @@ def test_a_folder_that_is_none_is_one_clear_line(folder, tmp_path):
     (folder / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(ExportError, match="cannot be loaded by transformers"):
         import_model(folder, tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_layers", 1_000_000),
+        ("max_position_embeddings", 10_000_000),
+        ("pad_token_id", -1),
+        ("eos_token_id", 10**9),
+        ("is_encoder_decoder", False),
+        ("d_model", "512"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_before_they_are_built(
+    name, value, bundle, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(from_huggingface, "load_marian", lambda _: pytest.fail("it was built"))
+    folder = tmp_path / "marian"
+    folder.mkdir()
+    settings = {"model_type": "marian", "vocab_size": 500, "pad_token_id": 499, "eos_token_id": 0}
+    settings |= {"decoder_start_token_id": 499, "decoder_vocab_size": 500, name: value}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ExportError, match=f"{name}|cannot be loaded by transformers"):
+        from_huggingface.import_model(folder, tmp_path / "out")

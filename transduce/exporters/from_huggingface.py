@@ -46,6 +46,16 @@ from transduce.storage.bundle import save_bundle
 
 Side = Literal["source", "target"]
 UNKNOWN_LANGUAGE = "und"
+# The largest sizes that are imported.
+_MOST = {
+    "encoder_layers": 1_000,
+    "decoder_layers": 1_000,
+    "d_model": 100_000,
+    "encoder_ffn_dim": 1_000_000,
+    "encoder_attention_heads": 10_000,
+    "max_position_embeddings": 100_000,
+    "vocab_size": 10_000_000,
+}
 _OURS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
 
@@ -132,7 +142,9 @@ def _load(folder: Path) -> tuple[Any, Any]:
             )
         config = transformers().MarianConfig.from_pretrained(folder, local_files_only=True)
         _refuse(folder, config.to_dict())
-        return load_marian(folder), load_tokenizer(folder)
+        model = load_marian(folder)
+        model.config.return_dict = True  # the outputs below are read by name
+        return model, load_tokenizer(folder)
     except TransduceError:
         raise
     except Exception as error:  # damaged or malicious files cause all kinds of errors
@@ -153,13 +165,32 @@ def _refuse(folder: Path, settings: dict[str, Any]) -> None:
         "decoder_ffn_dim": (settings["encoder_ffn_dim"],),
         "decoder_start_token_id": (settings["pad_token_id"],),
         "activation_function": tuple(_OURS),
+        "is_encoder_decoder": (True,),
     }
+    _refuse_sizes(folder, settings)
     for name, values in supported.items():
         found = settings.get(name, values[0])
         if found not in values:
             expected = " or ".join(map(str, values))
             raise ExportError(
                 f"{folder / 'config.json'} has {name} {found}; a bundle supports only {expected}"
+            )
+
+
+def _refuse_sizes(folder: Path, settings: dict[str, Any]) -> None:
+    """Raise an ExportError for sizes that no model has, before memory is spent on them."""
+    for name, most in _MOST.items():
+        found = settings.get(name)
+        if type(found) is not int or not 0 <= found <= most:
+            raise ExportError(
+                f"{folder / 'config.json'} has {name} {found}; expected a number up to {most:,}"
+            )
+    for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+        found = settings.get(name)
+        if type(found) is not int or not 0 <= found < settings["vocab_size"]:
+            raise ExportError(
+                f"{folder / 'config.json'} has {name} {found}; expected an id below vocab_size "
+                f"{settings['vocab_size']:,}"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import ExportError
+from transduce.errors import ExportError, TransduceError
 from transduce.storage.bundle import Bundle
 
 REPORT = "export.json"
+SPARE = 1 << 20  # bytes; with less, the disk is full
 
 
 @contextmanager
@@ -28,9 +30,18 @@ def complete_output(out: Path) -> Iterator[Path]:
             work = Path(folder) / out.name
             yield work
             os.rename(work, out)
+    except TransduceError:
+        raise
     except OSError as error:
         raise ExportError(
             f"{out} cannot be written ({error.strerror or error}); choose another place"
+        ) from error
+    except Exception as error:
+        # Some libraries have errors of their own for a full disk.
+        if shutil.disk_usage(out.parent).free >= SPARE and "No space left" not in str(error):
+            raise
+        raise ExportError(
+            f"{out} cannot be written (No space left on device); choose another place"
         ) from error
 
 

@@ -14,8 +14,10 @@ finish          the run is complete
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -67,11 +69,13 @@ class TensorBoardSink:
         from torch.utils.tensorboard import SummaryWriter
 
         self._folder = run / "tensorboard"
+        # On a full disk the writer's thread would end with a traceback.
+        if shutil.disk_usage(run).free < SPARE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
         self._writer = SummaryWriter(self._folder, purge_step=start_step + 1 if start_step else 0)
 
     def write(self, record: Record) -> None:
         """Write numbers as curves; samples, events and the recipe as texts."""
-        # On a full disk the writer's thread would end with a traceback.
         if shutil.disk_usage(self._folder).free < SPARE_BYTES:
             return
 

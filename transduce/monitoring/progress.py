@@ -270,8 +270,8 @@ def _encodable(sample: Sample) -> list[str]:
 
 
 def _open_tensorboard(run: Path, start_step: int) -> Sink | None:
-    """Return a sink for TensorBoard, or None if it is not installed."""
+    """Return a sink for TensorBoard, or None if it is not installed or the disk is full."""
     try:
         return TensorBoardSink(run, start_step)
-    except ImportError:
+    except (ImportError, OSError):
         return None

@@ -46,6 +46,7 @@ CARD = "README.md"
 # One tokenizer for both languages, or one for each.
 TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})
 OWN_MODEL = "own_model"  # in the provenance: the class of a model that is not `Transformer`
+MOST_BYTES = 1 << 24  # of a file that is read as text
 SHIPPED = Path(__file__).parent.parent / "bundles"  # models that come with the package
 
 
@@ -157,6 +158,9 @@ def save_bundle(
 def load_bundle(path: str | Path) -> Bundle:
     """Verify every file of a bundle and read all but the weights."""
     path = current_folder(Path(path))
+    for name in (SCORES, PROVENANCE, CARD):
+        if (path / name).is_file() and (path / name).stat().st_size > MOST_BYTES:
+            raise BundleError(f"{path / name} has more than {MOST_BYTES:,} bytes; {BUNDLE.remedy}")
     digests = verify_folder(path, BUNDLE)
     required = {CONFIG, SCORES, PROVENANCE, CARD, WEIGHTS}
     missing = required - {*digests}
@@ -249,7 +253,9 @@ def _count_pieces(path: Path, content: bytes) -> int:
             # The end of a sentence, the unknown token and padding are not counted in it.
             pieces: int = json.loads(content)["size"] + 3
         else:
-            pieces = sentencepiece.SentencePieceProcessor(model_proto=content).vocab_size()
+            processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+            pieces = processor.vocab_size()
+            processor.id_to_piece(list(range(pieces)))  # every piece must be UTF-8
     except (RuntimeError, TypeError, ValueError, KeyError):
         raise BundleError(
             f"{path} is not a SentencePiece model; expected a trained tokenizer"

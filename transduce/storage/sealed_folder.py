@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bu
 Content: TypeAlias = "bytes | Mapping[str, Tensor]"
 
 MANIFEST = "MANIFEST.json"
+MOST_MANIFEST = 1 << 24  # bytes
 SPARE = 1 << 16  # bytes for the manifest and the file system's own records
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -247,6 +248,10 @@ def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
     if not (path / MANIFEST).is_file():
         raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
     try:
+        if (path / MANIFEST).stat().st_size > MOST_MANIFEST:
+            raise kind.error(
+                f"{path / MANIFEST} has more than {MOST_MANIFEST:,} bytes; {kind.remedy}"
+            )
         manifest = unsealed((path / MANIFEST).read_bytes())
     except OSError as error:
         raise kind.error(

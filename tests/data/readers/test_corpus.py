@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from transduce.config import CorpusConfig
+from transduce.data.readers import compression
 from transduce.data.readers.corpus import corpus_files, read_chunks, read_pairs
 from transduce.data.readers.lines import wide_encoding
 from transduce.errors import DataError
@@ -335,3 +336,30 @@ def test_memory_does_not_grow_with_the_file(tmp_path, suffix):
         assert count == 20_000 * repeats
         peaks.append(peak / 1024)
     assert peaks[1] < peaks[0] + 20
+
+
+@pytest.mark.parametrize("encoding", ["ebcdic-nope", "utf-7", "idna", "shift_jis", "utf-32"])
+def test_a_tmx_file_in_an_encoding_that_cannot_be_read_is_one_line(encoding, tmp_path):
+    path = tmp_path / "x.tmx"
+    path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?><tmx></tmx>'.encode())
+    corpus = CorpusConfig(source=(str(path),))
+    with pytest.raises(DataError, match="declares an encoding that cannot be read"):
+        list(read_chunks(corpus, "en", "de", Path()))
+
+
+def test_a_pipe_without_a_writer_and_a_device_do_not_hold_the_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "PIPE_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="a pipe to which nothing was written for"):
+        list(compression.blocks(tmp_path / "pipe"))
+    with pytest.raises(DataError, match="/dev/urandom is a device; expected a text file"):
+        list(compression.blocks(Path("/dev/urandom")))
+
+
+def test_a_pipe_with_a_writer_is_read_to_its_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    text = b"one line\n" * 100_000
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(text,))
+    writer.start()
+    assert b"".join(compression.blocks(tmp_path / "pipe")) == text
+    writer.join()
