@@ -302,7 +302,7 @@ def test_no_encoding_of_the_terminal_ends_in_a_trace(encoding, monkeypatch):
     [
         (
             {"WORLD_SIZE": "2"},
-            "WORLD_SIZE is 2, but RANK, MASTER_ADDR, MASTER_PORT must be set too",
+            "WORLD_SIZE is 2, so RANK, MASTER_ADDR, MASTER_PORT must be set too",
         ),
         ({"WORLD_SIZE": "junk"}, "the environment variable WORLD_SIZE is 'junk'; expected a"),
         ({"RANK": "junk"}, "the environment variable RANK is 'junk'; expected a number"),

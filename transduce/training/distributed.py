@@ -108,7 +108,7 @@ def _read_environment() -> tuple[int, int]:
         missing = [name for name in needed if name not in os.environ]
         if missing:
             raise ConfigError(
-                f"WORLD_SIZE is {size}, but {' and '.join(missing)} not set; start with "
+                f"WORLD_SIZE is {size}, so {', '.join(missing)} must be set too; start with "
                 "torchrun, or unset WORLD_SIZE"
             )
     return max(size, 1), numbers.get("LOCAL_RANK", 0)
