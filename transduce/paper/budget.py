@@ -55,17 +55,26 @@ def row_recipe(
     The overrides change base, and what distinguishes the row from base is applied on top: with
     `model.d_model=256` all rows get smaller, but N=2 stays N=2.
     """
-    base = apply_overrides(replace(scaled(BASE, budget), data=data), overrides)
+    base = changed_recipe(BASE, data, budget, overrides)
     tree: dict[str, Any] = {"model": {"vocab_size": base.data.tokenizer.vocab_size}}
     for name, (value, _) in differences(scaled(row, budget), scaled(BASE, budget)).items():
         section, _, setting = name.partition(".")
         if section != "data":
             tree.setdefault(section, {})[setting] = value
-    recipe = update_recipe(base, tree)
-    return _with_the_papers_rate(recipe, budget)
+    return with_the_papers_rate(update_recipe(base, tree), budget)
 
 
-def _with_the_papers_rate(recipe: Recipe, budget: float) -> Recipe:
+def changed_recipe(
+    recipe: Recipe, data: DataConfig, budget: float, overrides: Sequence[str]
+) -> Recipe:
+    """Return a recipe on this text, with a share of its steps and the user's changes."""
+    size = data.tokenizer.vocab_size
+    shorter = replace(scaled(recipe, budget), data=data)
+    sized = replace(shorter, model=replace(shorter.model, vocab_size=size))
+    return apply_overrides(sized, overrides)
+
+
+def with_the_papers_rate(recipe: Recipe, budget: float) -> Recipe:
     """Return the recipe with the peak of Equation 3 for the paper's warm-up.
 
     A shorter warm-up alone would raise the peak. With it, the schedule is the paper's with its

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transduce.engines.torch import resolve_device
 from transduce.errors import ConfigError
-from transduce.paper import table1, table2, table3
+from transduce.paper import table1, table2, table3, table4
 from transduce.paper.budget import check_budget
 from transduce.paper.corpus import find_corpus
 from transduce.paper.costs import cost_table
@@ -83,6 +83,22 @@ def _table3(options: Options) -> None:
         _train(rows, options)
 
 
+def _table4(options: Options) -> None:
+    if options.corpus is None:
+        raise ConfigError("the trees are missing; give a folder of bracketed trees")
+    row = table4.row(
+        Path(options.corpus),
+        options.out,
+        budget=options.budget,
+        seed=options.seed,
+        overrides=options.overrides,
+    )
+    if options.dry_run:
+        _print_costs([row], options)
+    else:
+        _train([row], options)
+
+
 def _plan(options: Options) -> Plan:
     corpus = _corpus(options)
     return Plan(
@@ -121,5 +137,6 @@ PARTS: dict[str, Callable[[Options], None]] = {
     "table1": _table1,
     "table2": _table2,
     "table3": _table3,
+    "table4": _table4,
     "report": _report,
 }

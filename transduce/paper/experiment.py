@@ -33,6 +33,7 @@ from transduce.training.train import train
 from transduce.translation.translator import Translator
 
 BuildModel = Callable[[ModelConfig], nn.Module]
+Measure = Callable[[Translator], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class Row:
     model: BuildModel | None = None  # a baseline in place of the Transformer
     corpus: str = ""  # as the user named it
     budget: float | None = None
+    measure: Measure | None = None  # what is measured instead of BLEU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +165,13 @@ def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:
         "perplexity": final[0]["perplexity"] if final else None,
     }
     translator = Translator(run.path / "last", engine="torch", device=device, model=row.model)
+    weights = translator.bundle.weights().values() if translator.bundle else ()
+    numbers["parameters"] = sum(weight.numel() for weight in weights)
+    if row.measure is not None:
+        return numbers | row.measure(translator)
     for name, corpora in (("validation", recipe.data.validation), ("test", recipe.data.test)):
         if corpora:
             numbers[name] = _scores(translator, corpora, recipe)
-    weights = translator.bundle.weights().values() if translator.bundle else ()
-    numbers["parameters"] = sum(weight.numel() for weight in weights)
     return numbers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.errors import DataError
-from transduce.paper import table1, table2, table3
+from transduce.paper import table1, table2, table3, table4
 from transduce.paper.page import Section, to_html, to_markdown
 from transduce.paper.results import current_commit, load_results
 from transduce.storage.disk import whole_file
@@ -20,7 +20,7 @@ def write_report(out: Path) -> list[Path]:
     if not any(load_results(out, part) for part in PARTS):
         raise DataError(f"{out} has no results yet; run transduce paper table1 --out {out}")
     commit = current_commit()
-    tables = [table.section(out, commit) for table in (table1, table2, table3)]
+    tables = [table.section(out, commit) for table in (table1, table2, table3, table4)]
     sections = [_origin(out, commit), *tables]
     for section in sections:
         for figure in section.figures:

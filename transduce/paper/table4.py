@@ -1,0 +1,165 @@
+"""Table 4: constituency parsing as sequence transduction (§6.3), from words to brackets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transduce.config import CleanConfig, CorpusConfig, DataConfig, TokenizerConfig
+from transduce.data.readers.compression import plain_suffix
+from transduce.data.text_folder import whole_file
+from transduce.errors import DataError
+from transduce.paper.bracket_score import score_brackets
+from transduce.paper.budget import changed_recipe, with_the_papers_rate
+from transduce.paper.experiment import Row
+from transduce.paper.page import Section, Table
+from transduce.paper.reference import TABLE_4
+from transduce.paper.results import Result, load_results
+from transduce.paper.trees import Tree, linearize, read_trees
+from transduce.presets import PARSER
+from transduce.translation.translator import Translator
+
+PART = "table4"
+ROW = "parser"
+SPLITS = ("train", "valid", "test")
+SUFFIXES = (".trees", ".mrg", ".parse", ".ptb", ".txt")
+
+
+@dataclass(frozen=True)
+class Treebank:
+    """Trees for training, validation and test."""
+
+    train: list[Tree]
+    valid: list[Tree]
+    test: list[Tree]
+
+
+def read_treebank(folder: Path) -> Treebank:
+    """Read a folder of bracketed trees.
+
+    Files whose names begin with train, valid (or dev) and test are these splits. Without such
+    names, every tenth tree of all files is for validation and another tenth for test.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; expected a folder of bracketed trees")
+    files = [path for path in sorted(folder.rglob("*")) if plain_suffix(path) in SUFFIXES]
+    files = [path for path in files if path.is_file()]
+    if not files:
+        raise DataError(
+            f"{folder} has no trees; expected files such as train.trees or wsj_0001.mrg"
+        )
+    splits = {split: _of_split(files, split) for split in SPLITS}
+    if all(splits.values()):
+        return Treebank(splits["train"], splits["valid"], splits["test"])
+    trees = [tree for path in files for tree in read_trees(path)]
+    if len(trees) < 10:
+        raise DataError(f"{folder} has {len(trees)} trees; expected at least 10")
+    rest = [tree for number, tree in enumerate(trees) if number % 10 not in (3, 7)]
+    return Treebank(rest, trees[3::10], trees[7::10])
+
+
+def write_text(treebank: Treebank, folder: Path) -> DataConfig:
+    """Write the words and the brackets of all trees as parallel text, and return its settings."""
+    corpora: dict[str, tuple[CorpusConfig, ...]] = {}
+    for split in SPLITS:
+        trees: list[Tree] = getattr(treebank, split)
+        paths = (folder / f"{split}.words", folder / f"{split}.brackets")
+        _write_lines(paths[0], [" ".join(tree.words()) for tree in trees])
+        _write_lines(paths[1], [linearize(tree) for tree in trees])
+        corpora[split] = (CorpusConfig(source=(str(paths[0]),), target=(str(paths[1]),)),)
+    return DataConfig(
+        source_language="en",
+        target_language="brackets",
+        corpora=corpora["train"],
+        validation=corpora["valid"],
+        test=corpora["test"],
+        tokenizer=TokenizerConfig(vocab_size=PARSER.data.tokenizer.vocab_size),
+        # Brackets are no language, are longer than the words, and repeat in other sentences: only
+        # a sentence of the test set with the same tree leaks.
+        clean=CleanConfig(
+            off=("length-ratio", "wrong-language"),
+            leak_words=10_000,
+            max_words=1_000,
+            max_characters=20_000,
+        ),
+    )
+
+
+def row(folder: Path, out: Path, *, budget: float, seed: int, overrides: Sequence[str]) -> Row:
+    """Return the experiment: train the parser on the text of a treebank."""
+    treebank = read_treebank(folder)
+    data = write_text(treebank, out / PART / "text")
+    recipe = with_the_papers_rate(changed_recipe(PARSER, data, budget, overrides), budget)
+    recipe = replace(recipe, training=replace(recipe.training, seed=seed))
+    name = ROW if seed == 1 else f"{ROW}-seed{seed}"
+    return Row(
+        part=PART,
+        name=name,
+        recipe=recipe,
+        corpus=str(folder),
+        budget=budget,
+        measure=lambda translator: {"parsing": parsing_scores(translator, treebank.test)},
+    )
+
+
+def parsing_scores(translator: Translator, trees: Sequence[Tree]) -> dict[str, float]:
+    """Parse sentences and compare with their trees."""
+    # Words are not split into sentences and have no markup, so they go to the engine directly.
+    reader, writer = translator.tokenizers
+    sentences = [" ".join(tree.words()) for tree in trees]
+    found = translator.engine.search(reader.encode_batch(sentences), translator.search)
+    outputs = [writer.decode(hypotheses[0].ids) for hypotheses in found]
+    score = score_brackets(outputs, trees)
+    return {
+        "sentences": score.sentences,
+        "malformed": score.malformed,
+        "exact": score.exact,
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
+    }
+
+
+def section(out: Path, commit: str) -> Section:
+    """Return what is known so far of Table 4."""
+    results = load_results(out, PART)
+    lines = [_line(name, result, commit) for name, result in results.items()]
+    if not results:
+        lines.append([ROW, *[""] * 7, "missing"])
+    head = ("ours", "sentences", "precision", "recall", "F1", "exact", "malformed", "perplexity",
+            "note")  # fmt: skip
+    papers = [[name, f"{f1:.1f}"] for name, f1 in TABLE_4.items()]
+    paragraphs = [
+        "Labelled bracket F1 on the test trees, punctuation and TOP left out. Output that is no "
+        "tree of its sentence is malformed and finds nothing. The paper's numbers are for section "
+        "23 of the Wall Street Journal after training on 40,000 sentences."
+    ]
+    tables = [Table(head, lines), Table(("paper, WSJ only", "F1"), papers)]
+    return Section("Table 4: constituency parsing", paragraphs, tables)
+
+
+def _line(name: str, result: Result, commit: str) -> list[str]:
+    scores = result.numbers["parsing"]
+    return [
+        name,
+        f"{scores['sentences']:,}",
+        f"{scores['precision']:.1f}",
+        f"{scores['recall']:.1f}",
+        f"{scores['f1']:.1f}",
+        f"{scores['exact']:,}",
+        f"{scores['malformed']:,}",
+        f"{result.numbers['perplexity']:.2f}",
+        "" if result.commit == commit else f"commit {result.commit}",
+    ]
+
+
+def _of_split(files: Sequence[Path], split: str) -> list[Tree]:
+    names = ("valid", "dev") if split == "valid" else (split,)
+    chosen = [path for path in files if path.name.startswith(names)]
+    return [tree for path in chosen for tree in read_trees(path)]
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    with whole_file(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
