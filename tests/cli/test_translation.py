@@ -23,7 +23,10 @@ def test_the_garbage_collector_rests_while_a_model_is_loaded():
 @pytest.mark.parametrize(
     "arguments", [["translate", "--model", "x", "x"], ["score", "x", "x.en", "x.de"]]
 )
-def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch):
+def test_models_are_loaded_without_looking_for_garbage(arguments, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.en", "x.de"):
+        (tmp_path / name).write_text("one\n")
     seen = []
     monkeypatch.setattr(
         translator,

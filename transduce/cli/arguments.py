@@ -44,6 +44,7 @@ class Help:
     text: str
     value: str = ""  # what the help shows for the value, such as FOLDER
     several: bool = False  # for an option: one use takes several values, as in --test FILE FILE
+    bare: str = ""  # for an option: the value of --json alone; without it, a value is required
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,8 @@ class Argument:
         value = self.placeholder
         if self.help.several:
             value += " ..."
+        if self.help.bare:
+            value = f"[{value}]"
         return f"{self.option} {value}".strip()
 
     @property
@@ -146,6 +149,8 @@ def usage(name: str, arguments: Sequence[Argument]) -> str:
             words.append(argument.option_usage)
         elif argument.is_option:
             has_other_options = True
+        elif argument.is_list and "..." in argument.placeholder:
+            words.append(argument.placeholder)
         elif argument.is_list:
             words.append(f"[{argument.placeholder} ...]")
         elif argument.is_required:
@@ -181,6 +186,9 @@ class OptionParser(argparse.ArgumentParser):
             self.add_argument(
                 *names, dest=option.name, action="extend", nargs="+", type=option.convert
             )
+        elif option.help.bare:
+            bare = option.convert(option.help.bare)
+            self.add_argument(*names, dest=option.name, nargs="?", const=bare, type=option.convert)
         else:
             action = "append" if option.is_list else "store"
             self.add_argument(*names, dest=option.name, action=action, type=option.convert)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Beam, Model
+from transduce.cli.output import check_output, name_output, write_output
 from transduce.errors import BundleError, InputError, TransduceError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def inspect(
     """
     _check(text, heads, sentence, limit)
     for path in (out, svg, json):
-        _check_output(path)
+        check_output(path)
     from transduce.recipe import adjusted
     from transduce.translation.translator import Translator
 
@@ -92,9 +93,9 @@ def inspect(
 
     found = inspect_sentence(translator, text[0], sentence=sentence - 1, without=without)
     if svg:
-        _write(svg, attention_figure(found, kind, layer, head, word))
+        write_output(svg, attention_figure(found, kind, layer, head, word))
     if json:
-        _write(json, json_format.dumps(found.to_dict(), ensure_ascii=False))
+        write_output(json, json_format.dumps(found.to_dict(), ensure_ascii=False))
     if out:
         _write_page(out, translator, found)
     if not (svg or json or out):
@@ -116,12 +117,6 @@ def _check(text: tuple[str, ...], heads: tuple[Path, ...], sentence: int, limit:
     for name, value in (("sentence", sentence), ("limit", limit)):
         if value < 1:
             raise InputError(f"--{name} is {value}; expected at least 1")
-
-
-def _check_output(path: Path | None) -> None:
-    """Refuse a file that cannot be written, before the work."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise InputError(f"{path} cannot be written; expected a file in a folder that exists")
 
 
 def _refuse_ctranslate2(model: Path) -> None:
@@ -158,9 +153,9 @@ def _show_importance(
         unit = "rise of the loss (nats per token)" if by == "loss" else "fall of BLEU"
         title = f"{unit.capitalize()} without each head"
         note = f"{importance.sentences:,} sentences; with all heads: {importance.full:.3f}"
-        _write(svg, heat_map(title, note, importance.changes))
+        write_output(svg, heat_map(title, note, importance.changes))
     if json:
-        _write(json, json_format.dumps(importance.to_dict()))
+        write_output(json, json_format.dumps(importance.to_dict()))
     print_importance(importance)
 
 
@@ -174,19 +169,7 @@ def _write_page(out: Path, translator: Translator, found: Inspection) -> None:
         walk = walkthrough(translator, found.text)
     except TransduceError as error:
         print(f"transduce: the page has no walkthrough: {error}", file=sys.stderr)
-    _say(write_page(out, found, walk))
-
-
-def _write(path: Path, text: str) -> None:
-    from transduce.storage.disk import whole_file
-
-    with whole_file(path) as file:
-        file.write(text.encode())
-    _say(path)
-
-
-def _say(path: Path) -> None:
-    print(f"transduce: wrote {path}", file=sys.stderr)
+    name_output(write_page(out, found, walk))
 
 
 COMMANDS: dict[str, Command] = {"inspect": inspect}

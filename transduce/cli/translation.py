@@ -1,4 +1,4 @@
-"""The commands about translation: translate text, score a model, and measure its speed."""
+"""The commands about translation: translate text, and measure the speed of a model."""
 
 from __future__ import annotations
 
@@ -128,37 +128,6 @@ def translate(
         translate_stream(translator, input, output, line_format)
 
 
-def score(
-    model: Model,
-    source: Annotated[Path, Help("the sentences to translate, one per line")],
-    reference: Annotated[Path, Help("their human translations, one per line")],
-    *,
-    beam: Beam = None,
-    alpha: Alpha = None,
-    engine: Engine = "auto",
-    device: Device = None,
-    precision: Precision = "auto",
-    ter: Annotated[bool, Help("also compute the translation edit rate")] = False,
-    json: Annotated[bool, Help("print JSON instead of a table")] = False,
-) -> None:
-    """Translate a test set and compute BLEU and chrF.
-
-    Examples:
-        transduce score runs/demo test.en test.de
-        transduce score runs/demo test.en test.de --beam 4 --json
-    """
-    from transduce.evaluation.test_set import print_scores, score_files
-    from transduce.recipe import adjusted
-    from transduce.translation.translator import Translator
-
-    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
-    with loading():
-        translator = Translator(
-            model, engine=engine, device=device, precision=precision, search=settings
-        )
-    print_scores(score_files(translator, source, reference, ter=ter), as_json=json)
-
-
 def bench(
     what: Annotated[
         Literal["decode", "serve"],
@@ -200,4 +169,4 @@ def bench(
     print_figures(list(benchmark(bundle, texts, beam, rounds)), as_json=json)
 
 
-COMMANDS: dict[str, Command] = {"translate": translate, "score": score, "bench": bench}
+COMMANDS: dict[str, Command] = {"translate": translate, "bench": bench}

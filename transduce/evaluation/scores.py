@@ -40,7 +40,22 @@ class Scores:
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = False) -> Scores:
-    """Compare translations with references line by line. TER is slow and therefore optional."""
+    """Compare translations with references line by line. TER is slow and therefore optional.
+
+    `transduce.evaluation.report.evaluate` computes more: chrF++, confidence intervals, significance
+    tests, and what is wrong with the translations.
+    """
+    check_parallel(hypotheses, references)
+    measured = {}
+    for key, metric in metrics(ter=ter).items():
+        if key != "chrf_plus_plus":  # as slow as all others together
+            value = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+            measured[key] = Score(NAMES[key], value, str(metric.get_signature()))
+    return Scores(**measured)
+
+
+def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Raise an InputError unless there are as many translations as references, and not none."""
     if len(hypotheses) != len(references):
         raise InputError(
             f"{len(hypotheses):,} translations but {len(references):,} references; they must be "
@@ -51,38 +66,49 @@ def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = F
             "there is nothing to score: no translations and no references; expected at least one "
             "of each"
         )
+
+
+# The names of all scores for people, by their keys in JSON.
+NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "chrf_plus_plus": "chrF++",
+    "tokenized_bleu": "tokenized BLEU",
+    "ter": "TER",
+}
+
+
+def metrics(*, ter: bool = False) -> dict[str, Any]:
+    """Return the metrics of sacreBLEU that are reported, by their keys in JSON."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
-    return Scores(
-        _measure("BLEU", BLEU(), hypotheses, references),
-        _measure("chrF", CHRF(), hypotheses, references),
-        _tokenized_bleu(hypotheses, references),
-        _measure("TER", TER(), hypotheses, references) if ter else None,
-    )
+    found: dict[str, Any] = {
+        "bleu": BLEU(),
+        "chrf": CHRF(),
+        "chrf_plus_plus": CHRF(word_order=2),
+        "tokenized_bleu": _tokenized_bleu(),
+    }
+    if ter:
+        found["ter"] = TER()
+    return found
 
 
-def _measure(name: str, metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    value = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
-    return Score(name, value, str(metric.get_signature()))
-
-
-def _tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _tokenized_bleu() -> Any:
     """Return BLEU with split compounds, as in Table 2: the parts of a compound are words.
 
     Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script; they differ
     in rare punctuation marks.
     """
     from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-    tokenize = Tokenizer13a()
+    metric = BLEU(force=True)
+    tokenize = metric.tokenizer
 
-    def words(texts: Sequence[str]) -> list[str]:
-        return [_COMPOUND.sub(" ##AT##-##AT## ", tokenize(text)) for text in texts]
+    def split_compounds(text: str) -> str:
+        return _COMPOUND.sub(" ##AT##-##AT## ", tokenize(text))
 
-    metric = BLEU(tokenize="none", force=True)
-    score = _measure("tokenized BLEU", metric, words(hypotheses), words(references))
-    signature = score.signature.replace("tok:none", "tok:13a+compounds-split")
-    return Score(score.name, score.value, signature)
+    metric.tokenizer = split_compounds
+    metric.tokenizer_signature = "13a+compounds-split"
+    return metric

@@ -1,39 +1,18 @@
-"""Scoring of a test set: two parallel files, source and reference."""
+"""A test set: parallel files of sources, references and translations."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 from transduce.data.readers.lines import read_lines
 from transduce.data.workers import progress
 from transduce.errors import DataError
-from transduce.evaluation.scores import Scores, score
 from transduce.translation.translator import Translator
 
 AT_ONCE = 256  # lines between two updates of the progress bar
-
-
-def score_files(
-    translator: Translator, source: Path, reference: Path, *, ter: bool = False
-) -> Scores:
-    """Translate the lines of `source` and compare them with the lines of `reference`."""
-    sources, references = read_test_set(translator, source, reference)
-    translations = []
-    with progress("translating", len(sources)) as advance:
-        for start in range(0, len(sources), AT_ONCE):
-            translations += translator.translate(sources[start : start + AT_ONCE])
-            advance(len(translations) - start)
-    with_notices = sum(bool(translation.notices) for translation in translations)
-    if with_notices:
-        print(
-            f"transduce: {with_notices:,} of {len(sources):,} lines were split or cut; transduce "
-            "translate says which",
-            file=sys.stderr,
-        )
-    return score([translation.text for translation in translations], references, ter=ter)
 
 
 def read_test_set(
@@ -41,30 +20,52 @@ def read_test_set(
 ) -> tuple[list[str], list[str]]:
     """Return the lines of two parallel files in the languages of a translator."""
     data = translator.recipe.data
-    sources = _read_texts(source, data.source_language)
-    references = _read_texts(reference, data.target_language)
-    if len(sources) != len(references):
-        raise DataError(
-            f"{source} has {len(sources):,} lines but {reference} has {len(references):,}; they "
-            "must be parallel"
-        )
+    languages = (data.source_language, data.target_language)
+    sources, references = read_parallel([source, reference], languages)
     return sources, references
 
 
-def _read_texts(path: Path, language: str) -> list[str]:
-    return list(chain.from_iterable(lines.texts for lines in read_lines(path, language)))
+def read_parallel(paths: Sequence[Path], languages: Sequence[str] = ()) -> list[list[str]]:
+    """Return the lines of several parallel files: sources, references, and any translations.
+
+    Translations may be empty lines, but the first two files must have text.
+    """
+    texts: list[list[str]] = []
+    for index, path in enumerate(paths):
+        language = languages[index] if index < len(languages) else ""
+        lines = list(chain.from_iterable(block.texts for block in read_lines(path, language)))
+        if index < 2 and not any(line.strip() for line in lines):
+            raise DataError(f"{path} is empty; expected one sentence per line")
+        texts.append(lines)
+
+    # The references decide how many lines there must be.
+    reference = min(1, len(paths) - 1)
+    expected = len(texts[reference])
+    for path, lines in zip(paths, texts, strict=True):
+        if len(lines) != expected:
+            raise DataError(
+                f"{path} has {len(lines):,} lines but {paths[reference]} has {expected:,}; they "
+                "must be parallel"
+            )
+    return texts
 
 
-def print_scores(scores: Scores, *, as_json: bool) -> None:
-    """Print a table with signatures, or JSON."""
-    if as_json:
-        print(json.dumps(scores.to_json()))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("score", "value", "signature", box=None, pad_edge=False)
-    for entry in scores:
-        table.add_row(entry.name, f"{entry.value:.2f}", entry.signature)
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200)
-    console.print(table, highlight=False, markup=False)
+def translate_test_set(
+    translator: Translator, sources: Sequence[str], title: str = "translating"
+) -> list[str]:
+    """Translate the lines of a test set with a progress bar; say how many were split or cut."""
+    translations: list[str] = []
+    with_notices = 0
+    with progress(title, len(sources)) as advance:
+        for start in range(0, len(sources), AT_ONCE):
+            for translation in translator.translate([*sources[start : start + AT_ONCE]]):
+                translations.append(translation.text)
+                with_notices += bool(translation.notices)
+            advance(len(translations) - start)
+    if with_notices:
+        print(
+            f"transduce: {with_notices:,} of {len(sources):,} lines were split or cut; transduce "
+            "translate says which",
+            file=sys.stderr,
+        )
+    return translations

@@ -1,0 +1,53 @@
+"""Perplexity is exp of the mean negative log-likelihood of all reference tokens."""
+
+import math
+
+import pytest
+
+from tests import trained
+from transduce.engines.self_check import plain_log_probs
+from transduce.engines.torch import load_model
+from transduce.errors import InputError
+from transduce.evaluation.perplexity import measure_perplexity
+from transduce.translation.translator import Translator
+
+PAIRS = trained.splits()["test"][:40]
+SOURCES = [source for source, _ in PAIRS]
+REFERENCES = [target for _, target in PAIRS]
+
+
+def test_perplexity_is_the_formula_sentence_by_sentence(bundle):
+    translator = Translator(bundle, engine="torch", device="cpu")
+    reader, writer = translator.tokenizers
+    model = load_model(bundle)
+    log_probs = []
+    for source, reference in PAIRS:
+        log_probs += plain_log_probs(model, reader.encode(source), writer.encode(reference))
+
+    done = []
+    found = measure_perplexity(translator, SOURCES, REFERENCES, advance=done.append)
+    assert found.tokens == len(log_probs)
+    assert found.loss == pytest.approx(-sum(log_probs) / len(log_probs), rel=1e-5)
+    assert found.value == pytest.approx(math.exp(found.loss))
+    assert sum(done) == len(PAIRS)
+
+
+def test_a_model_in_memory_has_a_perplexity(bundle):
+    translator = Translator(bundle, engine="torch", device="cpu")
+    expected = measure_perplexity(translator, SOURCES, REFERENCES)
+    in_memory = Translator.from_model(load_model(bundle), *translator.tokenizers, bundle.recipe)
+    found = measure_perplexity(in_memory, SOURCES, REFERENCES)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_better_references_have_a_lower_perplexity(bundle):
+    translator = Translator(bundle, engine="torch", device="cpu")
+    right = measure_perplexity(translator, SOURCES, REFERENCES)
+    wrong = measure_perplexity(translator, SOURCES, REFERENCES[::-1])
+    assert right.value < wrong.value
+
+
+def test_an_ensemble_has_no_perplexity(bundle):
+    translator = Translator([bundle, bundle], engine="torch", device="cpu")
+    with pytest.raises(InputError, match="the perplexity of an ensemble of 2 models"):
+        measure_perplexity(translator, SOURCES, REFERENCES)

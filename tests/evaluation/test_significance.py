@@ -1,0 +1,65 @@
+"""Confidence intervals and significance tests are sacreBLEU's, and mean what they say."""
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+
+from tests.evaluation.systems import damaged, parallel_texts
+from transduce.errors import InputError
+from transduce.evaluation.significance import estimate_scores
+
+SOURCES, REFERENCES = parallel_texts()
+GOOD = damaged(REFERENCES, 0.1)
+BAD = damaged(REFERENCES, 0.4)
+
+
+def estimate(systems, **options):
+    return estimate_scores("bleu", BLEU(), systems, REFERENCES, **options)
+
+
+def test_the_interval_is_that_of_sacrebleus_bootstrap():
+    metric = BLEU()
+    expected = metric.corpus_score(GOOD, [REFERENCES], n_bootstrap=300)
+    (found,) = estimate({"good": GOOD}, resamples=300)
+    assert found.value == expected.score
+    assert found.mean == pytest.approx(expected._mean)
+    assert found.margin == pytest.approx(expected._ci)
+    assert found.p_value is None
+
+
+def test_the_signature_does_not_depend_on_the_resamples():
+    (plain,) = estimate({"good": GOOD}, resamples=0)
+    (sampled,) = estimate({"good": GOOD}, resamples=50)
+    assert plain.signature == sampled.signature == str(BLEU_SIGNATURE)
+    assert (plain.value, plain.margin) == (sampled.value, None)
+
+
+@pytest.mark.parametrize("kind", ["bootstrap", "randomization"])
+def test_a_clear_difference_is_significant_and_a_small_one_is_not(kind):
+    systems = {"good": GOOD, "bad": BAD, "close": damaged(REFERENCES, 0.1, seed=2)}
+    good, bad, close = estimate(systems, test=kind, resamples=200)
+    assert good.p_value is None
+    assert bad.p_value < 0.01
+    assert close.p_value > 0.2
+    assert None not in (good.margin, bad.margin, close.margin)
+
+
+@pytest.mark.parametrize("kind", ["bootstrap", "randomization"])
+@pytest.mark.parametrize(("differing", "smallest"), [(0, 1), (1, 1), (2, 0.5), (4, 0.125)])
+def test_a_few_sentences_cannot_make_a_difference_significant(kind, differing, smallest):
+    few = [*[""] * differing, *GOOD[differing:]]
+    _, other = estimate({"good": GOOD, "few": few}, test=kind, resamples=50)
+    assert other.p_value >= smallest
+
+
+def test_a_negative_number_of_resamples_is_refused():
+    with pytest.raises(InputError, match="resamples is -1; expected"):
+        estimate({"good": GOOD}, resamples=-1)
+
+
+def _signature():
+    metric = BLEU()
+    metric.corpus_score(GOOD, [REFERENCES])
+    return metric.get_signature()
+
+
+BLEU_SIGNATURE = _signature()

@@ -1,0 +1,255 @@
+"""The command that scores models and translations on a test set."""
+
+from __future__ import annotations
+
+import functools
+import json as json_format
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from transduce.cli.arguments import Command, Help
+from transduce.cli.options import Alpha, Beam, Device, Engine, Precision
+from transduce.cli.output import check_output, write_output
+from transduce.cli.translation import loading
+from transduce.errors import InputError
+
+if TYPE_CHECKING:
+    from transduce.evaluation.perplexity import Perplexity
+    from transduce.evaluation.report import Report
+    from transduce.translation.translator import Translator
+
+STANDARD_OUTPUT = Path("-")
+
+
+def score(
+    files: Annotated[
+        tuple[Path, ...],
+        Help(
+            "models (bundles or run folders), then the test set: the sentences to translate and "
+            "their human translations, one per line",
+            value="[MODEL ...] SOURCE REFERENCE",
+        ),
+    ] = (),
+    *,
+    hypothesis: Annotated[
+        tuple[Path, ...],
+        Help("score the translations in this file, one per line; can be repeated"),
+    ] = (),
+    source: Annotated[
+        Path | None, Help("the sentences to translate, in place of the argument SOURCE")
+    ] = None,
+    reference: Annotated[
+        Path | None, Help("their human translations, in place of the argument REFERENCE")
+    ] = None,
+    ladder: Annotated[
+        bool,
+        Help(
+            "score a run step by step: its last checkpoint, the average of checkpoints, beam 4 "
+            "with alpha 0.6, compounds split as in the paper"
+        ),
+    ] = False,
+    beam: Beam = None,
+    alpha: Alpha = None,
+    engine: Engine = "auto",
+    device: Device = None,
+    precision: Precision = "auto",
+    ter: Annotated[bool, Help("also compute the translation edit rate, which is slow")] = False,
+    perplexity: Annotated[
+        bool, Help("also compute the perplexity of the references, per token of the model")
+    ] = False,
+    test: Annotated[
+        Literal["bootstrap", "randomization"],
+        Help("how systems are compared with the first one: paired bootstrap, or randomization"),
+    ] = "bootstrap",
+    resamples: Annotated[
+        int, Help("resamples of the test set for intervals and the test; 0 for neither")
+    ] = 1000,
+    worst: Annotated[int, Help("number of worst sentences to show")] = 5,
+    out: Annotated[Path | None, Help("write the translations of the model to this file")] = None,
+    json: Annotated[
+        Path | None,
+        Help("write the report as JSON; without FILE, print it in place of tables", bare="-"),
+    ] = None,
+    markdown: Annotated[Path | None, Help("write the report as Markdown to this file")] = None,
+    svg: Annotated[Path | None, Help("write a chart of BLEU by sentence length")] = None,
+) -> None:
+    """Score models or translations on a test set, and compare them.
+
+    The first model or hypothesis file is the baseline that the others are compared with.
+
+    Examples:
+        transduce score runs/demo test.en test.de
+        transduce score runs/demo test.en test.de --beam 4 --json
+        transduce score runs/demo runs/other test.en test.de --markdown scores.md
+        transduce score --hypothesis a.de --hypothesis b.de test.en test.de
+        transduce score --ladder runs/demo test.en test.de
+    """
+    # Check the arguments and read the files: a mistake shows before the work.
+    models, test_set = _split(files, source, reference)
+    _check(models, hypothesis, ladder=ladder, out=out)
+    for path in (out, json, markdown, svg):
+        if path != STANDARD_OUTPUT:
+            check_output(path)
+    from transduce.evaluation.test_set import read_parallel
+
+    sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
+    if ladder:
+        _climb(models[0], sources, references, device, json)
+        return
+
+    # Translate with each model.
+    load = functools.partial(
+        _load, beam=beam, alpha=alpha, engine=engine, device=device, precision=precision
+    )
+    systems: dict[str, list[str]] = {}
+    perplexities: dict[str, Perplexity] = {}
+    for model in models:
+        translator = load(model)
+        systems[str(model)] = _translate(translator, sources, model, out)
+        if perplexity:
+            perplexities[str(model)] = _perplexity(translator, sources, references)
+    systems |= {str(path): texts for path, texts in zip(hypothesis, hypotheses, strict=True)}
+
+    # Score all of them, and show the report.
+    from transduce.data.workers import progress
+    from transduce.evaluation.report import evaluate, with_models, work
+
+    with progress("scoring", work(len(systems), ter=ter)) as advance:
+        report = evaluate(
+            systems,
+            references,
+            sources,
+            ter=ter,
+            test=test,
+            resamples=resamples,
+            worst=worst,
+            advance=advance,
+        )
+    report = with_models(report, [str(model) for model in models], perplexities)
+    source, reference = test_set
+    _show(replace(report, source=str(source), reference=str(reference)), json, markdown, svg)
+
+
+def _split(
+    files: Sequence[Path], source: Path | None, reference: Path | None
+) -> tuple[list[Path], list[Path]]:
+    """Return the models, and the two files of the test set."""
+    if source and reference:
+        return [*files], [source, reference]
+    if source or reference:
+        given, other = ("--source", "--reference") if source else ("--reference", "--source")
+        raise InputError(f"{given} is given without {other}; give both, or none")
+    if len(files) < 2:
+        raise InputError(
+            "the test set is missing; write transduce score MODEL SOURCE REFERENCE, or transduce "
+            "score --hypothesis FILE SOURCE REFERENCE"
+        )
+    return [*files[:-2]], [*files[-2:]]
+
+
+def _check(
+    models: Sequence[Path], hypotheses: Sequence[Path], *, ladder: bool, out: Path | None
+) -> None:
+    """Refuse arguments that do not go together."""
+    if ladder and (len(models) != 1 or hypotheses):
+        raise InputError(
+            f"--ladder has {len(models)} runs and {len(hypotheses)} hypothesis files; expected one "
+            "run: transduce score --ladder RUN SOURCE REFERENCE"
+        )
+    systems = [*models, *hypotheses]
+    if not systems:
+        raise InputError(
+            "there is nothing to score; name a model before SOURCE and REFERENCE, or files of "
+            "translations: --hypothesis FILE"
+        )
+    for path in systems:
+        if systems.count(path) > 1:
+            raise InputError(f"{path} is given twice; give each system once")
+    if out and len(models) != 1:
+        raise InputError(f"--out writes the translations of one model, but {len(models)} are given")
+
+
+def _load(model: Path, beam: int | None, alpha: float | None, **options: Any) -> Translator:
+    from transduce.recipe import adjusted
+    from transduce.translation.translator import Translator
+
+    settings = functools.partial(adjusted, beam_size=beam, alpha=alpha)
+    with loading():
+        return Translator(model, search=settings, **options)
+
+
+def _translate(
+    translator: Translator, sources: Sequence[str], model: Path, out: Path | None
+) -> list[str]:
+    from transduce.evaluation.test_set import translate_test_set
+
+    texts = translate_test_set(translator, sources, f"translating with {model}")
+    if out:
+        lines = [text.replace("\n", " ") + "\n" for text in texts]
+        write_output(out, "".join(lines))
+    return texts
+
+
+def _perplexity(
+    translator: Translator, sources: Sequence[str], references: Sequence[str]
+) -> Perplexity:
+    from transduce.data.workers import progress
+    from transduce.evaluation.perplexity import measure_perplexity
+
+    with progress("perplexity", len(sources)) as advance:
+        return measure_perplexity(translator, sources, references, advance=advance)
+
+
+def _climb(
+    run: Path,
+    sources: Sequence[str],
+    references: Sequence[str],
+    device: str | None,
+    json: Path | None,
+) -> None:
+    from transduce.evaluation.ladder import climb
+    from transduce.evaluation.show import print_table
+    from transduce.evaluation.test_set import translate_test_set
+
+    ladder = climb(
+        run,
+        sources,
+        references,
+        device=device,
+        translate=lambda translator, name: translate_test_set(translator, sources, name),
+    )
+    for reason in ladder.missing:
+        print(f"transduce: {reason}", file=sys.stderr)
+    if json != STANDARD_OUTPUT:
+        print_table(ladder.table())
+    _write_json(ladder.to_dict(), json)
+
+
+def _show(report: Report, json: Path | None, markdown: Path | None, svg: Path | None) -> None:
+    """Print the report and write it to the files that were requested."""
+    from transduce.evaluation.figure import length_chart
+    from transduce.evaluation.show import print_report, to_markdown
+
+    if json != STANDARD_OUTPUT:
+        print_report(report)
+    _write_json(report.to_dict(), json)
+    if markdown:
+        write_output(markdown, to_markdown(report))
+    if svg:
+        write_output(svg, length_chart(report))
+
+
+def _write_json(values: dict[str, Any], path: Path | None) -> None:
+    if path is None:
+        return
+    text = json_format.dumps(values, ensure_ascii=False)
+    if path == STANDARD_OUTPUT:
+        print(text)
+    else:
+        write_output(path, text + "\n")
+
+
+COMMANDS: dict[str, Command] = {"score": score}
