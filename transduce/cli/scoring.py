@@ -39,10 +39,10 @@ def score(
         Help("score the translations in this file, one per line; can be repeated"),
     ] = (),
     source: Annotated[
-        Path | None, Help("the sentences to translate, in place of the argument SOURCE")
+        Path | None, Help("the sentences to translate (default: the argument SOURCE)")
     ] = None,
     reference: Annotated[
-        Path | None, Help("their human translations, in place of the argument REFERENCE")
+        Path | None, Help("their human translations (default: the argument REFERENCE)")
     ] = None,
     ladder: Annotated[
         bool,

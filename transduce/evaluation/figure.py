@@ -19,7 +19,7 @@ STYLE = "font-family:Helvetica,Arial,sans-serif;font-size:13px"
 def length_chart(report: Report) -> str:
     """Return a bar for each system and group of sentences, as a complete SVG file."""
     groups = [system.by_length for system in report.systems]
-    highest = max(max(group.bleu for group in of_system) for of_system in groups)
+    highest = max(group.bleu for groups_of_system in groups for group in groups_of_system)
     # The axis ends at a multiple of ten.
     top = max(10, -int(-highest // 10) * 10)
     parts = [_text(LEFT, 24, "BLEU by the number of words of the source", weight="bold")]
