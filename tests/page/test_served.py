@@ -70,3 +70,11 @@ def test_the_other_views_are_shown(open_page, base, view):
     page = open_page(f"#{view}?text={TEXT}", base=base)
     expect(page.locator("main h1").first).to_be_attached()
     expect(page.locator("nav [aria-current]")).to_have_text(view.title())
+
+
+def test_another_sentence_is_explained_at_the_press_of_a_button(open_page, base):
+    page = open_page(f"#learn?text={TEXT}", base=base)
+    expect(page.locator("main h2").first).to_be_visible()
+    page.get_by_role("textbox", name="Sentence").fill("12 kilometers")
+    page.click("button:text-is('Explain')")
+    expect(page.locator(".bitext p").first).to_have_text("12 kilometers")

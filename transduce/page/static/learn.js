@@ -27,7 +27,7 @@ export function showLearn(root, parameters) {
     element("p", { class: "muted" }, "What a Transformer computes, in the paper's order, with the numbers of this sentence.")),
   standaloneData() ? null : element("form", {
     class: "ask-line", onsubmit: (event) => { event.preventDefault(); lesson.open({ text: input.value.trim() }); },
-  }, input, element("button", { class: "main" }, "Explain")), body);
+  }, input, element("button", { type: "submit", class: "main" }, "Explain")), body);
   fetchWalkthrough(lesson.address(), lesson.ending.signal)
     .then((walk) => tellStory(lesson, body, walk, parameters.get("step")))
     .catch((error) => error.name !== "AbortError" && fill(body, problem(error)));
