@@ -54,6 +54,8 @@ OPTIONAL = {
     "ctranslate2": "ctranslate2",
     "transformers": "export",
     "onnx": "export",
+    "starlette": "serve",
+    "uvicorn": "serve",
 }
 
 # Commands that need an extra, and that extra.
@@ -66,6 +68,8 @@ COMMANDS = {
     "export run --to argos out.argosmodel": "ctranslate2",
     "export run --to huggingface out": "export",
     "export run --to onnx out": "export",
+    "serve run": "serve",
+    "bench serve run --input valid.en": "serve",
 }
 
 

@@ -22,7 +22,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 HOME = "https://github.com/transduce/transduce"
 
 # Where the name of a package differs from the name of its module.
-MODULES = {"protobuf": "google"}
+MODULES = {"protobuf": "google", "prometheus-client": "prometheus_client"}
 
 # Modules that import an optional package when they are imported themselves.
 IMPORTED_LAZILY = {
@@ -38,6 +38,8 @@ IMPORTED_LAZILY = {
         "topk",
     )
 }
+# The commands that import this room ask for its packages first.
+SERVING = "serving/"
 # Modules that are imported only if there is a CUDA device, because they launch Triton's kernels.
 ONLY_ON_A_GPU = {"transduce.kernels.fused", "transduce.kernels.varlen"}
 # Functions that are called only if the package is installed, or whose ImportError is caught.
@@ -164,11 +166,22 @@ def test_every_data_file_that_the_code_reads_is_in_the_package():
 def test_optional_packages_are_imported_through_require():
     optional = optional_modules()
     found = {}
+    of_the_server = set()
     for file, tree in source_files():
         packages = imported_packages(tree) & optional
-        if packages:
+        if file.startswith(SERVING):
+            of_the_server |= packages
+        elif packages:
             found[file] = packages
     assert found == IMPORTED_LAZILY | CHECKED_BEFORE
+
+    # The command asks for all of them, besides what they bring themselves.
+    asked = set()
+    command = (PACKAGE / "cli/serving.py").read_text(encoding="utf-8")
+    for name in of_the_server:
+        if f'"{name}"' in command:
+            asked.add(name)
+    assert of_the_server - asked <= {"h11", "lxml"}
 
 
 IMPORT_WITHOUT_EXTRAS = """
@@ -192,7 +205,8 @@ def test_modules_that_need_no_optional_package_can_be_imported_without_any():
     lazy = {f"transduce.{file[:-3].replace('/', '.')}" for file in IMPORTED_LAZILY}
     assert lazy <= failed
     # Others that fail are the ones that only a GPU needs.
-    others = {name for name in failed - lazy if not name.startswith("transduce.engines.cuda")}
+    rooms = ("transduce.engines.cuda", "transduce.serving")
+    others = {name for name in failed - lazy if not name.startswith(rooms)}
     assert others == ONLY_ON_A_GPU
 
 
