@@ -3,10 +3,13 @@
 import json
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from tests import trained
 from transduce.cli.commands import run
+from transduce.inspection.importance import Importance
+from transduce.inspection.terminal import print_importance
 from transduce.translation.translator import Translator
 
 TEXT = "in 98 weeks"
@@ -72,10 +75,14 @@ def test_the_importance_of_heads_is_a_table_a_heat_map_and_json(folder, tmp_path
     first = data["changes"]["encoder"][0][0]
     assert f"{first:+.4f}" in printed
     assert f"{first:+.3f}" in (tmp_path / "h.svg").read_text(encoding="utf-8")
-    assert (
-        run(["inspect", folder, "--heads", *map(str, files), "--limit", "1", "--by", "bleu"]) == 0
-    )
-    assert "fall of BLEU without each head" in capsys.readouterr().out
+
+
+def test_the_importance_by_bleu_says_so(capsys):
+    changes = {kind: np.array([[1.5, -0.25]]) for kind in ("encoder", "decoder", "cross")}
+    print_importance(Importance("bleu", 25.0, changes, 1000))
+    printed = capsys.readouterr().out
+    assert "BLEU with all heads: 25.00, 1,000 sentences; fall of BLEU without each head" in printed
+    assert "most important: encoder.1.1 +1.50" in printed
 
 
 def test_mistakes_are_one_line_each(folder, tmp_path, capsys):

@@ -443,3 +443,21 @@ def test_an_imported_opus_model_is_inspected(tmp_path):
     assert found.source.words == ("in", "98", "weeks")
     assert found.attention["encoder"].shape[:2] == (2, 4)
     assert found.attention["cross"].shape[:2] == (1, 4)
+
+
+def test_a_model_with_attention_of_its_own_is_inspected_from_text_to_text(bundle, translator, text):
+    model = load_model(bundle)
+    for layer in model.encoder:
+        layer.self_attention.__class__ = changes.Blurred
+    own = Translator.from_model(model, *translator.tokenizers, translator.recipe)
+    found = inspect(own, text)
+    assert found.translation == own.translate(text).text
+    assert found.attention["encoder"].min() >= 0.5 / len(found.source.tokens) - 1e-6
+    assert found.notices == ()
+
+
+def test_an_ensemble_in_half_precision_is_inspected_in_float32(bundle, text, shown):
+    both = Translator([bundle, bundle], engine="torch", device="cpu", precision="bf16")
+    found = inspect(both, text)
+    np.testing.assert_allclose(found.attention["cross"], shown.attention["cross"], atol=0.05)
+    assert inspect(both, text).attention["cross"].shape == found.attention["cross"].shape

@@ -51,6 +51,10 @@ def _is_exact(engine: TorchEngine) -> bool:
 
 def _float32_copy(model: Any) -> Any:
     """Return a copy of a model on the CPU, in float32 and without fused forms."""
-    copied = copy.deepcopy(model)
+    # Packed weights cannot be copied, and the plain forms do not need them.
+    left_out = {
+        id(module.packed): None for module in model.modules() if "packed" in module.__dict__
+    }
+    copied = copy.deepcopy(model, left_out)
     restore(copied)
     return copied.to("cpu", torch.float32).eval()
