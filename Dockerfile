@@ -5,6 +5,7 @@
 #
 # The current folder is the working directory of the command:
 # docker run --rm -u "$(id -u):$(id -g)" -v "$PWD:/work" transduce train en-de.toml
+# docker run --rm -v "$PWD:/work" -p 127.0.0.1:8000:8000 transduce serve --host 0.0.0.0
 
 ARG PYTHON=3.12
 ARG DEVICE=cpu
@@ -26,7 +27,7 @@ RUN if [ -n "$TORCH_INDEX" ]; then \
 COPY pyproject.toml README.md LICENSE ./
 COPY transduce ./transduce
 # CTranslate2 is the fast engine on CPUs; on GPUs, torch and Triton are.
-RUN extras="data,text,export"; \
+RUN extras="data,text,export,serve"; \
     if [ "$DEVICE" = cpu ]; then extras="$extras,ctranslate2"; fi; \
     /opt/transduce/bin/pip install -c constraints.txt ".[$extras]"
 
@@ -44,5 +45,6 @@ COPY --from=build /opt/transduce /opt/transduce
 ENV PATH="/opt/transduce/bin:$PATH" PYTHONUNBUFFERED=1
 USER transduce
 WORKDIR /work
+EXPOSE 8000
 ENTRYPOINT ["transduce"]
 CMD ["--help"]

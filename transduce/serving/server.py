@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
 
@@ -80,14 +80,40 @@ class Server(uvicorn.Server):
         """Let a load balancer notice, then answer everything that was accepted."""
         self.service.is_draining = True
         await asyncio.sleep(self.service.settings.drain_seconds)
-        # Connections that the system has accepted for us are taken over before the socket closes.
-        await asyncio.sleep(0.05)
+        listeners = sockets or []
+        # Connections that the system has accepted for us would be reset with the socket.
+        accepted = [connection for listener in listeners for connection in _accept_all(listener)]
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            listener.close()
+        loop = asyncio.get_running_loop()
+        for connection in accepted:
+            await loop.connect_accepted_socket(self._new_protocol, connection)
         await super().shutdown(sockets)
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop on a signal. A second Ctrl-C does not wait for the last answers."""
         super().handle_exit(sig, frame)
         self._captured_signals.clear()  # a stop that was asked for is a success
+
+
+def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yield all connections that wait at a socket."""
+    listener.setblocking(False)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # none is left
+            return
+        connection.setblocking(False)
+        yield connection
 
 
 def _allow_many_files(connections: int) -> None:

@@ -28,8 +28,8 @@ class ServerSettings:
     max_body: int = 2_000_000
     max_characters: int = 100_000  # of all texts of a request
     max_texts: int = 1_000  # of a request
-    header_seconds: float = 10.0  # until the headers of a request must be there
-    body_seconds: float = 30.0  # until the body must be there
+    header_seconds: float = 8.0  # until the headers of a request must be there
+    body_seconds: float = 25.0  # until the body must be there
     send_seconds: float = 30.0  # until a client must have read a part of the answer
     answer_seconds: float = 120.0  # until a text must be translated
     max_connections: int = 1_000
