@@ -91,13 +91,6 @@ def test_every_number_in_the_results_of_the_readme_is_a_figure():
     assert wrong == []
 
 
-def test_the_readme_states_the_score_that_its_picture_shows():
-    values = FIGURES["demo-in-the-picture"]["values"]
-    (caption,) = re.findall(r"!\[([^\]]*)\]\(docs/pictures/report\.png\)", README)
-    scores = re.findall(r"([\d.]+) BLEU", caption)
-    assert scores == [str(values["bleu"])]
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_scaling_starts_from_the_measured_step_and_throughput_of_one_gpu(model):
     values = FIGURES[f"train-{model}-cuda"]["values"]["transduce"]
