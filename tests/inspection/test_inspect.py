@@ -436,13 +436,20 @@ def test_an_imported_opus_model_is_inspected(tmp_path):
     from tests.exporters import opus
     from transduce.exporters.command import import_folder
 
-    import_folder(opus.folder(tmp_path / "opus-mt-en-de"), tmp_path / "bundle")
+    folder = opus.folder(tmp_path / "opus-mt-en-de", codes=(">>deu<<", ">>nld<<"))
+    import_folder(folder, tmp_path / "bundle")
     translator = Translator(tmp_path / "bundle", engine="torch", device="cpu")
     found = inspect(translator, "in 98 weeks")
     assert found.translation == translator.translate("in 98 weeks").text
     assert found.source.words == ("in", "98", "weeks")
     assert found.attention["encoder"].shape[:2] == (2, 4)
     assert found.attention["cross"].shape[:2] == (1, 4)
+
+    # The code of the target language stands before every sentence.
+    second = inspect(translator, ">>deu<< in 98 weeks. Monday", sentence=1)
+    assert second.source.tokens[0].text == ">>deu<<"
+    assert second.notices == ("the text has 2 sentences; number 2 is shown",)
+    assert second.source.words[-1] == "Monday"
 
 
 def test_a_model_with_attention_of_its_own_is_inspected_from_text_to_text(bundle, translator, text):

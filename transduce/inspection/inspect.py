@@ -54,7 +54,7 @@ def inspect(
     shown = sentences[sentence]
     if len(sentences) > 1:
         notices.append(f"the text has {len(sentences)} sentences; number {sentence + 1} is shown")
-    if shown.plain != shown.text:
+    if not shown.plain.endswith(shown.text):  # a language code may stand before it
         notices.append(f'markup is left out; the model reads "{shown.plain}"')
     config = beam_search_of(translator.search, notices)
     observed = _observe(translator, shown, config, without)
