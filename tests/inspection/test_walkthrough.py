@@ -437,6 +437,14 @@ def test_a_translator_that_samples_is_shown_with_a_beam(translator):
     assert "the translator samples" in walk.notices[-1]
 
 
+def test_of_a_long_sentence_the_beginning_is_shown(translator):
+    walk = walkthrough(translator, "it is ten " * 30)
+    assert len(walk.source) == 48
+    assert ("it is ten " * 30).startswith(walk.text)
+    assert "tokens; only the first 47 are read here" in walk.notices[-1]
+    assert len(json.dumps(walk.to_dict())) < 1_000_000
+
+
 def test_a_notebook_shows_every_step_and_takes_text_as_text(translator):
     walk = walkthrough(translator, "1 < 2 and 3 > 2")
     page = walk._repr_html_()

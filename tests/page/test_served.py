@@ -65,16 +65,24 @@ def test_a_head_that_does_not_exist_is_said(open_page, base):
     page.watch.errors.clear()  # the browser itself reports the status
 
 
-@pytest.mark.parametrize("view", ["learn", "runs"])
-def test_the_other_views_are_shown(open_page, base, view):
-    page = open_page(f"#{view}?text={TEXT}", base=base)
-    expect(page.locator("main h1").first).to_be_attached()
-    expect(page.locator("nav [aria-current]")).to_have_text(view.title())
-
-
 def test_another_sentence_is_explained_at_the_press_of_a_button(open_page, base):
     page = open_page(f"#learn?text={TEXT}", base=base)
     expect(page.locator("main h2").first).to_be_visible()
     page.get_by_role("textbox", name="Sentence").fill("12 kilometers")
     page.click("button:text-is('Explain')")
     expect(page.locator(".bitext p").first).to_have_text("12 kilometers")
+
+
+def test_a_sentence_is_walked_through(open_page, base, translator):
+    page = open_page(f"#learn?text={TEXT}&layer=2&head=3", base=base)
+    expect(page.locator(".bitext strong")).to_have_text(
+        translator.translate(TEXT).text, timeout=20_000
+    )
+    expect(page.locator("#views [aria-current]")).to_have_text("Learn")
+    expect(page.locator("section .lead").nth(3)).to_contain_text("Head 3 of encoder layer 2")
+
+
+def test_the_runs_are_shown(open_page, base):
+    page = open_page("#runs", base=base)
+    expect(page.locator("main")).to_contain_text("There is no run yet")
+    expect(page.locator("#views [aria-current]")).to_have_text("Runs")

@@ -25,8 +25,9 @@ from transduce.inspection.walkthrough.recording import Recording, record
 from transduce.inspection.walkthrough.result import Step, Value, Walkthrough
 from transduce.inspection.walkthrough.source_code import code_of
 from transduce.model import Transformer
-from transduce.translation.translator import Translator
+from transduce.translation.translator import SourceSentence, Translator
 
+MOST_TOKENS = 48  # of the sentence that is shown
 EXTRA_TOKENS = 10  # that a translation with other positions may have more than the real one
 _SPACE_MARK = "\u2581"
 
@@ -59,27 +60,11 @@ def walkthrough(translator: Translator, text: str, *, layer: int = 1, head: int 
         layer: The layer that is shown, from 1. The side with fewer layers shows its last.
         head: The head that is shown, from 1.
     """
-    sentences, notices = read_sentences(translator, text)
-    sentence = sentences[0]
-    if len(sentences) > 1:
-        notices.append(f"the text has {len(sentences)} sentences; the first one is shown")
+    sentence, notices = _first_sentence(translator, text)
     config = beam_search_of(translator.search, notices)
     with torch_engine(translator).exclusive() as models, torch.inference_mode():
         model = models[0]
-        if not isinstance(model, Transformer):
-            raise InputError(
-                f"the model is a {type(model).__name__}; the walkthrough explains the class "
-                "Transformer and its subclasses"
-            )
-        _check_choice("layer", layer, max(len(model.encoder), len(model.decoder)))
-        _check_choice("head", head, model.config.h)
-        scene = Scene(
-            config=model.config,
-            source_tokens=len(sentence.ids),
-            layer=min(layer, len(model.encoder)),
-            decoder_layer=min(layer, len(model.decoder)),
-            head=head,
-        )
+        scene = _scene(model, len(sentence.ids), layer, head)
         found = run_search(models, sentence.ids, config)
         target = [*found.hypothesis.ids, EOS]
         layers = (scene.layer - 1, scene.decoder_layer - 1)
@@ -100,6 +85,41 @@ def walkthrough(translator: Translator, text: str, *, layer: int = 1, head: int 
     )
 
 
+def _first_sentence(translator: Translator, text: str) -> tuple[SourceSentence, list[str]]:
+    """Return the first sentence of a text, cut if it is long, and what a reader should know."""
+    sentences, notices = read_sentences(translator, text)
+    sentence = sentences[0]
+    if len(sentences) > 1:
+        notices.append(f"the text has {len(sentences)} sentences; the first one is shown")
+    if len(sentence.ids) > MOST_TOKENS:
+        notices.append(
+            f"the sentence has {len(sentence.ids)} tokens; only the first {MOST_TOKENS - 1} are "
+            "read here, so that the tables stay readable"
+        )
+        ids = [*sentence.ids[: MOST_TOKENS - 1], EOS]
+        plain = translator.tokenizers[0].decode(ids)
+        sentence = SourceSentence(plain, plain, ids)
+    return sentence, notices
+
+
+def _scene(model: Any, source_tokens: int, layer: int, head: int) -> Scene:
+    """Check that the model has this layer and head, and return what is shown of it."""
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"the model is a {type(model).__name__}; the walkthrough explains the class "
+            "Transformer and its subclasses"
+        )
+    _check_choice("layer", layer, max(len(model.encoder), len(model.decoder)))
+    _check_choice("head", head, model.config.h)
+    return Scene(
+        config=model.config,
+        source_tokens=source_tokens,
+        layer=min(layer, len(model.encoder)),
+        decoder_layer=min(layer, len(model.decoder)),
+        head=head,
+    )
+
+
 def _check_choice(name: str, value: int, most: int) -> None:
     if type(value) is not int or not 1 <= value <= most:
         raise InputError(f"{name} is {value!r}; this model has the {name}s 1 to {most}")
@@ -115,7 +135,7 @@ def _numbers(
     """Return the numbers of every step: tensors, and lists of strings."""
     reader, writer = translator.tokenizers
     head = scene.head - 1
-    most = len(target) + EXTRA_TOKENS
+    most = min(len(target) + EXTRA_TOKENS, translator.search.limit(len(source)))
     variants = position_variants(recording.model, source, scene.layer - 1, head, most)
     distribution = numbers.distribution(recording)
     candidates = distribution.pop("candidates").tolist()
