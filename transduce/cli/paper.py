@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 
-Part = Literal["table1", "table2", "table3", "table4", "report"]
+Part = Literal["table1", "table2", "table3", "table4", "figures", "claims", "report"]
 
 
 def paper(

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from transduce.engines.torch import resolve_device
 from transduce.errors import ConfigError
-from transduce.paper import table1, table2, table3, table4
+from transduce.paper import figures, table1, table2, table3, table4
 from transduce.paper.budget import check_budget
+from transduce.paper.claims.catalogue import CLAIMS, JUDGEMENTS, run_claim
+from transduce.paper.claims.claim import Context
 from transduce.paper.corpus import find_corpus
 from transduce.paper.costs import cost_table
 from transduce.paper.experiment import Plan, Row, choose_rows, run_row, say
 from transduce.paper.reference import TABLE_1
-from transduce.paper.report import write_report
+from transduce.paper.report import FIGURES, write_page, write_report
 from transduce.paper.results import save_result
+from transduce.translation.translator import Translator
 
 SIZES = table1.Sizes()
 
@@ -99,6 +102,48 @@ def _table4(options: Options) -> None:
         _train([row], options)
 
 
+def _figures(options: Options) -> None:
+    drawn = [*figures.plain_figures()]
+    translator = _translator(options)
+    if translator is None:
+        say("the pictures of attention need a trained model: --model MODEL")
+    else:
+        drawn += figures.attention_figures(translator)
+    for figure in drawn:
+        path = options.out / FIGURES / figure.name
+        write_page(path, figure.svg)
+        say(f"wrote {path}")
+
+
+def _claims(options: Options) -> None:
+    """Test claims; those that need a trained model only if there is one."""
+    names = choose_rows(list(CLAIMS), options.rows)
+    if options.dry_run:
+        print(f"{', '.join(names)}: seconds to minutes each")
+        return
+    translator = _translator(options)
+    data = None
+    if options.corpus is not None:
+        data = find_corpus(options.corpus, options.out)
+    device = resolve_device(options.device)
+    context = Context(options.out, device, options.budget, translator, data)
+    for name in names:
+        if CLAIMS[name].needs_model and translator is None and not options.rows:
+            say(f"claim {name}: left out, it needs a trained model: --model MODEL")
+            continue
+        result = run_claim(name, context)
+        save_result(options.out, result)
+        say(f"claim {name}: {JUDGEMENTS[result.numbers['holds']]}. {result.numbers['verdict']}")
+    _report(options)
+
+
+def _translator(options: Options) -> Translator | None:
+    """Return a translator of the user's model in torch, in which attention can be recorded."""
+    if options.model is None:
+        return None
+    return Translator(options.model, engine="torch", device="cpu")
+
+
 def _plan(options: Options) -> Plan:
     corpus = _corpus(options)
     return Plan(
@@ -138,5 +183,7 @@ PARTS: dict[str, Callable[[Options], None]] = {
     "table2": _table2,
     "table3": _table3,
     "table4": _table4,
+    "figures": _figures,
+    "claims": _claims,
     "report": _report,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.errors import DataError
-from transduce.paper import table1, table2, table3, table4
+from transduce.paper import figures, table1, table2, table3, table4
+from transduce.paper.claims import catalogue
 from transduce.paper.page import Section, to_html, to_markdown
 from transduce.paper.results import current_commit, load_results
 from transduce.storage.disk import whole_file
@@ -21,14 +22,16 @@ def write_report(out: Path) -> list[Path]:
         raise DataError(f"{out} has no results yet; run transduce paper table1 --out {out}")
     commit = current_commit()
     tables = [table.section(out, commit) for table in (table1, table2, table3, table4)]
-    sections = [_origin(out, commit), *tables]
+    claims = catalogue.section(out, commit)
+    pictures = figures.section(out / FIGURES)
+    sections = [_origin(out, commit), *tables, claims, pictures]
     for section in sections:
         for figure in section.figures:
-            _write(out / FIGURES / figure.name, figure.svg)
+            write_page(out / FIGURES / figure.name, figure.svg)
     markdown = out / "report.md"
     html = out / "report.html"
-    _write(markdown, to_markdown(TITLE, sections, FIGURES))
-    _write(html, to_html(TITLE, sections))
+    write_page(markdown, to_markdown(TITLE, sections, FIGURES))
+    write_page(html, to_html(TITLE, sections))
     return [markdown, html]
 
 
@@ -54,7 +57,8 @@ def _origin(out: Path, commit: str) -> Section:
     return Section("Where these numbers come from", paragraphs)
 
 
-def _write(path: Path, text: str) -> None:
+def write_page(path: Path, text: str) -> None:
+    """Write a page or a figure, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(text.encode())

@@ -1,0 +1,103 @@
+"""Claims: each experiment runs, its verdict follows from its numbers, and the report shows it."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from transduce.cli.commands import run
+from transduce.paper.claims import linear_positions, pronoun, scale, step_cost, toy_task, warmup
+from transduce.paper.claims.catalogue import CLAIMS, section
+from transduce.paper.claims.claim import Chart, Context
+from transduce.paper.results import find_result
+from transduce.translation.translator import Translator
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context(tmp_path, CPU, effort=0.001)
+
+
+def test_dot_products_and_their_softmax_behave_as_the_paper_says(context):
+    finding = scale.experiment(context)
+    assert finding.holds
+    assert finding.numbers["exponent"] == pytest.approx(1, abs=0.1)
+
+
+def test_sinusoids_move_linearly_and_other_vectors_do_not(context, monkeypatch):
+    finding = linear_positions.experiment(context)
+    assert finding.holds
+    assert min(error for _, error in finding.charts[0].curves["random vectors"]) > 0.5
+
+    monkeypatch.setattr(
+        linear_positions, "sinusoids", lambda ids, d: ids[..., None] ** 2.0 % torch.arange(7, 7 + d)
+    )
+    assert not linear_positions.experiment(context).holds
+
+
+def test_the_cost_of_a_step_is_measured_but_not_judged_on_a_cpu(context, monkeypatch):
+    monkeypatch.setattr(step_cost, "LENGTHS", (2, 4, 8))
+    finding = step_cost.experiment(context)
+    assert finding.holds is None
+    assert len(finding.charts[0].curves["recurrence"]) == 3
+
+
+@pytest.mark.parametrize("name", ["warmup", "longer-sequences"])
+def test_claims_with_training_run_with_any_effort(name, context, monkeypatch):
+    monkeypatch.setattr(warmup, "LAYERS", 1)
+    finding = CLAIMS[name].experiment(context)
+    assert finding.holds is None  # nothing is learned in two steps
+    assert finding.charts[0].curves
+
+
+def test_the_toy_task_is_to_write_backwards():
+    source, inputs, labels = toy_task.batch(3, 5, torch.Generator().manual_seed(0))
+    assert (source[:, :5].flip(1) == labels[:, :5]).all()
+    assert (labels[:, 5] == toy_task.EOS).all()
+    assert (inputs[:, 1:] == labels[:, :5]).all()
+
+
+def test_one_head_is_judged_from_the_results_of_table_3(context):
+    assert CLAIMS["one-head"].experiment(context).holds is None
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return Translator(bundle, engine="torch", device="cpu")
+
+
+def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translator):
+    finding = CLAIMS["head-distance"].experiment(
+        dataclasses.replace(context, translator=translator)
+    )
+    assert len(finding.numbers["layer_means"]) == 2
+    assert 0 < finding.numbers["nearest"] < finding.numbers["farthest"]
+
+
+def test_pronouns_are_found_in_the_last_clause():
+    assert pronoun._pronoun("Das Tier überquerte die Straße nicht, weil es zu müde war.") == "es"
+    assert pronoun._pronoun("Es ging nicht, weil sie zu breit war.") == "sie"
+    assert pronoun._pronoun("Es war müde, sehr müde.") == "none"
+
+
+def test_the_command_saves_what_it_found_and_names_what_needs_a_model(tmp_path, capsys):
+    rows = ["--rows", "scale", "--out", str(tmp_path), "--device", "cpu"]
+    assert run(["paper", "claims", *rows]) == 0
+    assert "claim scale: holds. The variance" in capsys.readouterr().err
+    assert find_result(tmp_path, "claims", "scale").numbers["holds"] is True
+    found = section(tmp_path, "any commit")
+    assert found.figures[0].svg.startswith("<svg")
+    assert "| scale | Dot products" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+    assert run(["paper", "claims", "--rows", "pronoun", "--out", str(tmp_path)]) == 2
+    assert "give one with --model" in capsys.readouterr().err
+
+
+def test_a_chart_draws_what_an_axis_can_show():
+    curves = {"a": [(1.0, 1.0), (10.0, 0.0), (100.0, 10.0)], "<b>": [(1.0, float("nan"))]}
+    svg = Chart("title", "x", "y", curves, log_x=True, log_y=True).svg()
+    assert svg.count("<circle") == 2
+    assert "&lt;b&gt;" in svg
+    assert "nothing measured" in Chart("empty", "x", "y", {}).svg()

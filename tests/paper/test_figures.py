@@ -1,0 +1,51 @@
+"""Figures: the schedule and encodings need no model; attention is drawn from any bundle."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from transduce.cli.commands import run
+from transduce.paper.figures import CAPTIONS, _strongest_head
+from transduce.paper.sentences import SENTENCES
+from transduce.presets import BASE
+from transduce.training.optimizer import learning_rate
+
+
+def test_all_figures_are_drawn_from_a_bundle(bundle, tmp_path):
+    assert run(["paper", "figures", "--model", str(bundle.path), "--out", str(tmp_path)]) == 0
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == set(CAPTIONS)
+    for path in (tmp_path / "figures").iterdir():
+        assert ET.parse(path).getroot().tag.endswith("svg")
+
+
+def test_without_a_model_the_others_are_drawn_and_the_rest_is_named(tmp_path, capsys):
+    assert run(["paper", "figures", "--out", str(tmp_path)]) == 0
+    assert "need a trained model: --model" in capsys.readouterr().err
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"paper-schedule.svg", "paper-positions.svg"}
+
+
+def test_the_schedule_peaks_at_the_end_of_the_warm_up():
+    rates = {step: learning_rate(BASE, step) for step in range(1, 20_001)}
+    assert max(rates, key=rates.get) == 4_000
+
+
+def test_the_strongest_head_is_the_one_that_looks_at_the_word(bundle):
+    from transduce.inspection.inspect import inspect
+    from transduce.translation.translator import Translator
+
+    found = inspect(Translator(bundle, engine="torch", device="cpu"), SENTENCES["tired"])
+    tokens = found.source.tokens
+    words = found.source.words
+    it, animal = (
+        [place for place, token in enumerate(tokens) if token.word == words.index(word)]
+        for word in ("it", "animal")
+    )
+    weights = found.attention["encoder"]
+    weights[:] = 0
+    weights[0, 2][np.ix_(it, animal)] = 1
+    assert _strongest_head(found, "it", "animal", 1) == 3
+    with pytest.raises(Exception, match="does not read 'it' and 'cow' as words"):
+        _strongest_head(found, "it", "cow", 1)

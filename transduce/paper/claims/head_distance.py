@@ -1,0 +1,53 @@
+"""Appendix: heads differ; early layers look at neighbours, later ones at distant words."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+
+from transduce.inspection.inspect import inspect
+from transduce.paper.claims.claim import Chart, Claim, Context, Finding
+from transduce.paper.sentences import SENTENCES
+
+
+def experiment(context: Context) -> Finding:
+    """Measure how far the heads of the encoder look, over a few sentences."""
+    translator = context.needs_translator()
+    distances: dict[tuple[int, int], list[float]] = {}
+    for text in SENTENCES.values():
+        for measures in inspect(translator, text).measures:
+            if measures.kind == "encoder":
+                place = (measures.layer, measures.index)
+                distances.setdefault(place, []).append(measures.distance)
+
+    layers = sorted({layer for layer, _ in distances})
+    means: dict[int, list[float]] = {layer: [] for layer in layers}
+    for (layer, _), values in distances.items():
+        means[layer].append(statistics.fmean(values))
+    curves = {
+        "nearest head": [(float(layer), min(means[layer])) for layer in layers],
+        "mean of all heads": [(float(layer), statistics.fmean(means[layer])) for layer in layers],
+        "farthest head": [(float(layer), max(means[layer])) for layer in layers],
+    }
+    every = [mean for heads in means.values() for mean in heads]
+    averages = [statistics.fmean(means[layer]) for layer in layers]
+    rises = len(layers) > 1 and float(np.polyfit(layers, averages, 1)[0]) > 0
+    differ = max(every) > 2 * min(every)
+    return Finding(
+        differ and rises,
+        f"Heads look {min(every):.1f} to {max(every):.1f} tokens far. The mean is "
+        f"{averages[0]:.1f} in layer 1 and {averages[-1]:.1f} in layer {layers[-1]}: heads "
+        f"{'differ' if differ else 'hardly differ'}, and later layers "
+        f"{'look' if rises else 'do not look'} farther.",
+        [Chart("How far the encoder's heads look", "layer", "tokens", curves)],
+        {"layer_means": averages, "nearest": min(every), "farthest": max(every)},
+    )
+
+
+CLAIM = Claim(
+    "Individual heads learn different tasks: early layers attend locally, later layers far.",
+    "appendix, figures 3 to 5",
+    experiment,
+    needs_model=True,
+)

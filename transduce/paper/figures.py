@@ -1,0 +1,129 @@
+"""The paper's figures: schedule, positional encodings, and the attention of any trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from transduce.errors import InputError
+from transduce.inspection.figure import attention_figure
+from transduce.inspection.inspect import inspect
+from transduce.inspection.result import Inspection
+from transduce.inspection.svg import document, write
+from transduce.model.positions import sinusoids
+from transduce.paper.chart import line_chart
+from transduce.paper.page import Figure, Section
+from transduce.paper.sentences import SENTENCES
+from transduce.presets import BASE, BIG
+from transduce.recipe import apply_overrides
+from transduce.training.optimizer import learning_rate
+from transduce.translation.translator import Translator
+
+POSITIONS = 40
+DIMENSIONS = 48
+CELL = 8
+# The captions by file name; the report shows the files that exist.
+CAPTIONS = {
+    "paper-schedule.svg": "Equation 3: the learning rate of base, big and other warm-ups",
+    "paper-positions.svg": "§3.5: positional encodings, 40 positions of 48 dimensions",
+    "paper-figure3.svg": "Figure 3: long-distance dependencies of the word making",
+    "paper-figure4.svg": "Figure 4: anaphora, the word its",
+    "paper-figure5.svg": "Figure 5: heads that follow the structure of the sentence",
+    "paper-it-tired.svg": "The animal was too tired: the word it",
+    "paper-it-wide.svg": "The street was too wide: the word it",
+}
+
+
+def plain_figures() -> Iterator[Figure]:
+    """Yield the figures that need no trained model."""
+    yield _figure("paper-schedule.svg", _schedule())
+    yield _figure("paper-positions.svg", _positions())
+
+
+def attention_figures(translator: Translator) -> Iterator[Figure]:
+    """Yield the attention pictures of the appendix, drawn from a trained model.
+
+    As in the paper, most show the last layer but one of the encoder.
+    """
+    long = inspect(translator, SENTENCES["long-distance"])
+    layer = max(1, long.model.encoder_layers - 1)
+    yield _figure("paper-figure3.svg", attention_figure(long, "encoder", layer, word="making"))
+
+    anaphora = inspect(translator, SENTENCES["anaphora"])
+    head = _strongest_head(anaphora, "its", "Law", layer)
+    picture = attention_figure(anaphora, "encoder", layer, [head], word="its")
+    yield _figure("paper-figure4.svg", picture)
+    yield _figure("paper-figure5.svg", attention_figure(anaphora, "encoder", layer, [head]))
+
+    for ending, noun in (("tired", "animal"), ("wide", "street")):
+        found = inspect(translator, SENTENCES[ending])
+        head = _strongest_head(found, "it", noun, layer)
+        picture = attention_figure(found, "encoder", layer, [head], word="it")
+        yield _figure(f"paper-it-{ending}.svg", picture)
+
+
+def section(folder: Path) -> Section:
+    """Return the figures that were drawn, from their files."""
+    drawn = []
+    for name, caption in CAPTIONS.items():
+        path = folder / name
+        if path.is_file():
+            drawn.append(Figure(name, caption, path.read_text(encoding="utf-8")))
+    missing = [caption for name, caption in CAPTIONS.items() if not (folder / name).is_file()]
+    paragraphs = [f"Not drawn yet: {'; '.join(missing)}."] if missing else []
+    return Section("Figures", paragraphs, (), drawn)
+
+
+def _figure(name: str, svg: str) -> Figure:
+    return Figure(name, CAPTIONS[name], svg)
+
+
+def _schedule() -> str:
+    steps = [*range(1, 4_000, 100), *range(4_000, 20_001, 400)]
+    recipes = {
+        "base (512, 4000)": BASE,
+        "d_model 512, warm-up 8000": apply_overrides(BASE, ["training.warmup_steps=8000"]),
+        "d_model 256": apply_overrides(BASE, ["model.d_model=256"]),
+        "big (1024, 4000)": BIG,
+    }
+    curves = {}
+    for name, recipe in recipes.items():
+        curves[name] = [(float(step), learning_rate(recipe, step)) for step in steps]
+    return line_chart("Learning rate (Equation 3)", curves, x_label="step", y_label="")
+
+
+def _positions() -> str:
+    """Draw a square for each number: blue is -1, white 0, orange +1."""
+    table = sinusoids(torch.arange(POSITIONS)[None], DIMENSIONS)[0]
+    parts = [write(10, 20, "Positional encodings", weight="bold")]
+    parts.append(write(10, 40, "rows: positions; columns: dimensions", fill="#555"))
+    for position, row in enumerate(table.tolist()):
+        for dimension, value in enumerate(row):
+            x = 10 + CELL * dimension
+            y = 52 + CELL * position
+            colour = "#d55e00" if value > 0 else "#0072b2"
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour}" '
+                f'fill-opacity="{abs(value):.2f}"/>'
+            )
+    width = 20 + CELL * DIMENSIONS
+    return document(width, 62 + CELL * POSITIONS, parts, "Positional encodings")
+
+
+def _strongest_head(inspection: Inspection, query: str, key: str, layer: int) -> int:
+    """Return the head of a layer, from 1, with which one word attends most to another."""
+    words = inspection.source.words
+    places: dict[str, list[int]] = {query: [], key: []}
+    for place, token in enumerate(inspection.source.tokens):
+        if token.word is not None and words[token.word] in places:
+            places[words[token.word]].append(place)
+    if not places[query] or not places[key]:
+        raise InputError(
+            f"the model does not read {query!r} and {key!r} as words; expected a model that "
+            "translates from English"
+        )
+    weights = inspection.attention["encoder"][layer - 1]  # (h, S, S)
+    strengths = weights[:, places[query]].mean(1)[:, places[key]].sum(-1)
+    return int(strengths.argmax()) + 1
