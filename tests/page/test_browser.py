@@ -389,6 +389,15 @@ def test_dark_follows_the_system_and_the_switch(open_page):
     assert page.evaluate(ground) == "rgb(20, 21, 25)"
 
 
+def test_figures_are_painted_again_when_the_system_turns_dark(open_page):
+    page = inspect(open_page)
+    color = "document.querySelector('.one-head svg text').getAttribute('fill')"
+    light = page.evaluate(color)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"{color} !== {light!r}")
+    assert page.evaluate(color) == "rgb(166, 169, 181)"
+
+
 @pytest.mark.parametrize("width", [320, 390, 768])
 @pytest.mark.parametrize("view", ["translate", "inspect"])
 def test_nothing_is_cut_off_on_a_narrow_screen(open_page, view, width):

@@ -25,22 +25,19 @@ export function fetchModels() {
 }
 
 export async function fetchTranslation(options, signal) {
-  return request("v1/translate", { ...options, model: modelName ?? undefined }, signal);
+  return request("v1/translate", options, signal);
 }
 
 // The attention of one sentence: options are {text, sentence, without}.
 export async function fetchInspection(options, signal) {
   if (standalone) return standalone.inspection;
-  return request("v1/attention", { ...options, model: modelName ?? undefined }, signal);
+  return request("v1/attention", options, signal);
 }
 
 // The walk through one translation: options are {text, layer, head}.
 export async function fetchWalkthrough(options, signal) {
-  if (standalone) {
-    if (standalone.walkthrough) return standalone.walkthrough;
-    throw new Error("This file holds no walkthrough; start the page with: transduce serve");
-  }
-  return request("v1/walkthrough", { ...options, model: modelName ?? undefined }, signal);
+  if (standalone) return standalone.walkthrough;
+  return request("v1/walkthrough", options, signal);
 }
 
 export async function fetchRuns(signal) {
@@ -53,7 +50,7 @@ export async function fetchRun(name, signal) {
 
 // Translate sentence by sentence: call onSentence for each as it arrives; return the whole answer.
 export async function streamTranslation(options, onSentence, signal) {
-  const response = await send("v1/translate", { ...options, model: modelName ?? undefined, stream: true }, signal);
+  const response = await send("v1/translate", { ...options, stream: true }, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
   for (;;) {
@@ -87,7 +84,7 @@ async function send(path, body, signal) {
     response = await fetch(path, body && {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
+      body: JSON.stringify({ ...body, model: modelName ?? undefined }),
       signal,
     } || { signal });
   } catch (error) {

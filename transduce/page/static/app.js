@@ -129,6 +129,7 @@ function start() {
   setTheme(readTheme());
   fill(document.getElementById("tools"), element("div", { id: "models" }), themeSwitch());
   window.addEventListener("hashchange", showView);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => window.dispatchEvent(new Event("themechange")));
   window.addEventListener("rewriteaddress", () => {
     const { view, parameters } = readAddress();
     if (view !== "runs") lastText = parameters.get("text") ?? "";

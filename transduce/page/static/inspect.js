@@ -39,18 +39,16 @@ export function showInspect(root, parameters) {
 
   const repaint = () => view.inspection && keepFocus(root, () => drawInspection(view));
   const resized = debounce(() => view.inspection && drawFigure(view), 150);
-  window.addEventListener("themechange", repaint);
-  window.addEventListener("resize", resized);
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  scheme.addEventListener("change", repaint);
+  const ending = new AbortController();
+  const { signal } = ending;
+  window.addEventListener("themechange", repaint, { signal });
+  window.addEventListener("resize", resized, { signal });
   if (view.text) loadInspection(view);
   return () => {
     view.request?.abort();
     view.replay?.end();
     resized.cancel();
-    window.removeEventListener("themechange", repaint);
-    window.removeEventListener("resize", resized);
-    scheme.removeEventListener("change", repaint);
+    ending.abort();
   };
 }
 

@@ -22,21 +22,18 @@ export function showTranslate(root, parameters) {
   fill(root, view.layout);
   resize(view);
   labelLanguages(view);
-  const onKey = (event) => shortcut(view, event);
-  const onResize = debounce(() => resize(view), 100);
-  window.addEventListener("resize", onResize);
-  document.addEventListener("keydown", onKey);
-  document.addEventListener("selectionchange", view.onCaret);
+  const ending = new AbortController();
+  const { signal } = ending;
+  window.addEventListener("resize", () => resize(view), { signal });
+  document.addEventListener("keydown", (event) => shortcut(view, event), { signal });
+  document.addEventListener("selectionchange", () => markAtCaret(view), { signal });
   drawTranslation(view);
   if (view.text) translateNow(view);
   else view.source.focus({ preventScroll: true });
   return () => {
     view.request?.abort();
     view.later.cancel();
-    onResize.cancel();
-    window.removeEventListener("resize", onResize);
-    document.removeEventListener("keydown", onKey);
-    document.removeEventListener("selectionchange", view.onCaret);
+    ending.abort();
   };
 }
 
@@ -68,7 +65,6 @@ function build(view) {
   view.alternatives = element("section", { class: "card alternatives", "aria-label": "Alternatives", hidden: true });
   view.samples = element("p", { class: "samples small" }, element("span", { class: "muted" }, "Try: "),
     SAMPLES.map((text) => element("button", { class: "quiet", onclick: () => setText(view, text) }, text)));
-  view.onCaret = () => markAtCaret(view);
   view.layout = [
     element("h1", { class: "visually-hidden" }, "Translate"),
     element("div", { class: "panes" }, sourcePane(view), targetPane(view)),
