@@ -1,11 +1,13 @@
 """The process: it starts with one line, answers what it accepted, and stops."""
 
+import asyncio
 import contextlib
 import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +18,9 @@ import pytest
 from tests.serving.running import running
 from transduce.errors import ConfigError
 from transduce.serving.models import load_models
-from transduce.serving.server import bind
+from transduce.serving.server import bind, make_server
+from transduce.serving.service import Service
+from transduce.serving.settings import ServerSettings
 
 
 def test_a_port_in_use_is_reported_in_one_line():
@@ -98,6 +102,25 @@ def test_a_stop_loses_no_accepted_request(bundle):
     assert answers
     assert set(answers) == {200}
     assert seconds < 30
+
+
+def test_connections_that_wait_at_a_stop_are_answered(bundle):
+    """The system accepts connections for a server that is too busy to notice them."""
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    listener = bind("127.0.0.1", 0)
+    server = make_server(Service(models, ServerSettings()))
+
+    async def stop_with_a_connection_that_waits():
+        await server.startup([listener])
+        with socket.create_connection(listener.getsockname()) as client:
+            client.sendall(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.setblocking(False)
+            await server.shutdown([listener])
+            return await asyncio.get_running_loop().sock_recv(client, 65536)
+
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    assert asyncio.run(stop_with_a_connection_that_waits()).startswith(b"HTTP/1.1 503")
 
 
 def test_a_stopping_server_is_not_ready_and_closes_connections(bundle):

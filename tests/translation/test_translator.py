@@ -377,3 +377,54 @@ def test_a_translation_says_what_it_says(bundle):
     translation = Translator(bundle, engine="torch", device="cpu").translate("12 hours")
     assert repr(translation).startswith(f"Translation({translation.text!r}, score=-")
     assert len(repr(translation)) < 200
+
+
+def test_sentences_are_reported_in_order_as_soon_as_they_are_translated(echo):
+    texts = ["First. Second!\n\n... Third", "", "Fourth."]
+    reported = []
+    sizes = []
+    search = echo.engine.search
+
+    def noting_search(sources, config, **options):
+        sizes.append((len(sources), len(reported)))
+        return search(sources, config, **options)
+
+    echo.engine.search = noting_search
+    whole = echo.translate(texts, on_sentence=lambda *event: reported.append(event))
+    assert [event[:3] for event in reported] == [(0, 0, 3), (0, 1, 3), (0, 2, 3), (2, 0, 1)]
+    assert [event[3] for event in reported] == [s for t in whole for s in t.sentences]
+    assert [t.text for t in whole] == [t.text for t in echo.translate(texts)]
+    # The first one was reported before the others were searched.
+    assert sizes[:3] == [(1, 0), (2, 1), (1, 3)]
+
+
+def test_sentences_and_the_layout_before_them_are_the_text(echo):
+    text = " First. Second!\n\nhttps://example.org/\n Third"
+    sentences = echo.translate(text).sentences
+    assert "".join(sentence.before + sentence.text for sentence in sentences) == text
+
+
+def test_n_best_widens_the_beam_of_one_call(translator):
+    found = translator.translate("in 98 weeks", n_best=6)
+    assert len(found.n_best) == len(found.sentences[0].n_best) == 6
+    assert len(translator.translate("in 98 weeks").n_best) == 1
+    assert translator.search.n_best == 1
+    with pytest.raises(ConfigError, match="n_best"):
+        translator.translate("in 98 weeks", n_best=0)
+
+
+def test_terms_of_a_glossary_come_out_as_it_says(echo):
+    glossary = {"data": "Daten", "data centre": "Rechenzentrum", "C++": "C plus plus"}
+    cases = {
+        "We build a data centre.": "We build a Rechenzentrum.",
+        "The data, and C++!": "The Daten, and C plus plus!",
+        "data": "Daten",
+        "metadata Data": "metadata Data",
+        '<a title="data">the data</a>': '<a title="data">the Daten</a>',
+        "see https://example.org/data for data": "see https://example.org/data for Daten",
+    }
+    found = echo.translate([*cases], glossary=glossary)
+    assert [translation.text for translation in found] == [*cases.values()]
+    for wrong in ({"": "x"}, {"a": 5}, {5: "a"}):
+        with pytest.raises(InputError, match="the glossary has the entry"):
+            echo.translate("a", glossary=wrong)
