@@ -11,7 +11,7 @@ from transduce.monitoring.terminal import compact
 
 Point = tuple[float, float]
 
-WIDTH, HEIGHT = 560, 340
+WIDTH, HEIGHT = 600, 340
 LEFT, RIGHT, TOP, BOTTOM = 76, 400, 40, 286  # the edges of the plot; the legend is right of it
 FAINT = "#ddd"
 GREY = "#555"

@@ -83,10 +83,10 @@ def _figure(name: str, svg: str) -> Figure:
 def _schedule() -> str:
     steps = [*range(1, 4_000, 100), *range(4_000, 20_001, 400)]
     recipes = {
-        "base (512, 4000)": BASE,
-        "d_model 512, warm-up 8000": apply_overrides(BASE, ["training.warmup_steps=8000"]),
-        "d_model 256": apply_overrides(BASE, ["model.d_model=256"]),
-        "big (1024, 4000)": BIG,
+        "base": BASE,
+        "base, warm-up 8000": apply_overrides(BASE, ["training.warmup_steps=8000"]),
+        "base, d_model 256": apply_overrides(BASE, ["model.d_model=256"]),
+        "big": BIG,
     }
     curves = {}
     for name, recipe in recipes.items():
