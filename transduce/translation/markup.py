@@ -9,6 +9,7 @@ copied, the position may be off by some words.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from bisect import bisect_left, bisect_right
@@ -34,7 +35,12 @@ for _ in range(5):  # the depth of nested braces
     _IN_BRACES = rf"(?:[^{{}}]|\{{{_IN_BRACES}\}})*+"
 # Every repetition is bounded or ends at the next possible start, so matching takes linear time.
 _PROTECTED = re.compile(
-    r"(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>)"
+    # The content of these elements is code, and stays as it is.
+    r"<(?P<code>code|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
+    r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
+    r"|<!\[CDATA\[.{0,10000}?\]\]>"
+    r"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>"
+    r"|\*\*|~~)"
     rf"|(?<![A-Za-z0-9])(?:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
     r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{ {0,4}[^{}\s]* {0,4}\}|(?<![\w$])\$[A-Za-z_]\w{0,63}"
@@ -44,10 +50,20 @@ _PROTECTED = re.compile(
     rf"{_IN_BRACES}\}}"
     r"|%%|%(?:\d{1,3}\$|\(\w{1,64}\))?[-+#0']{0,4}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh?|ll?|[Lqjzt])?"
     r"[diouxXeEfFgGaAcspn@](?![A-Za-z])"
-    r"|&(?:\#\d{1,7}|\#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});",
+    r"|&(?:\#\d{1,7}|\#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});"
+    # Escapes that are written out, parameters such as :name, and the signs of Markdown.
+    r"|\\[nrt](?![a-z])|(?<![\w:/.]):[A-Za-z_]\w{0,63}(?![\w:/])"
+    r"|`[^`\n]{1,500}`|(?<=\])\([^()\s]{1,2000}\)"
+    # Signs between words, numbers with hard spaces, and words that are too long for one.
+    r"|(?<=\s)[<>]=?(?=\s)|\d{1,3}(?:[\u00a0\u202f]\d{3})+(?!\d)"
+    r"|[A-Za-z0-9+/=_\u00c0-\u052f-]{200,}",
     re.DOTALL,
 )
+_HARD_SPACES = re.compile("[\u00a0\u2007\u202f]")
+# Characters that nobody sees: zero-width spaces, soft hyphens and byte-order marks.
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _SPACES = re.compile(r"\s{2,}")
+_TOGGLES = ("**", "~~")
 _TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
 # Placeholders that are filled in by position and not by name: their order must not change.
 _POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")
@@ -104,12 +120,15 @@ def find(text: str) -> list[Range]:
     return [match.span() for match in _PROTECTED.finditer(text)]
 
 
-def protect(text: str, glossary: Glossary | None = None) -> Protected:
+def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> Protected:
     """Remove the tags from a text, and replace everything else that must stay by stand-ins.
 
-    Terms of a glossary are replaced too, and restored as their translations.
+    Terms of a glossary are replaced too, and restored as their translations. `unknown` are
+    characters that the model has never seen: words of them are copied.
     """
     pattern = glossary.pattern if glossary else _PROTECTED
+    if unknown:
+        pattern = _with_unknown(pattern.pattern, unknown)
     matches = list(pattern.finditer(text))
     terms = glossary.terms if glossary else {}
     is_term = [bool(glossary and match["term"]) for match in matches]
@@ -173,6 +192,13 @@ def protect(text: str, glossary: Glossary | None = None) -> Protected:
     return Protected(plain_text, tuple(spans), any(is_term))
 
 
+@functools.lru_cache(maxsize=64)
+def _with_unknown(pattern: str, characters: str) -> re.Pattern[str]:
+    """Return the pattern that also finds runs of characters, with what joins and modifies them."""
+    run = f"[{re.escape(characters)}]"
+    return re.compile(rf"{pattern}|{run}(?:[ \u200c\u200d\ufe0f]*{run})*\ufe0f?", re.DOTALL)
+
+
 class _PlainText:
     """The text that the model sees, while it is built."""
 
@@ -193,7 +219,9 @@ class _PlainText:
         self.keep_apart = True
 
     def _append(self, part: str) -> None:
-        # Models have not learned two spaces in a row, which a removed tag may leave.
+        # Models have not learned what nobody sees, nor hard spaces, nor two spaces in a row, which
+        # a removed tag may leave.
+        part = _HARD_SPACES.sub(" ", _INVISIBLE.sub("", part))
         part = _SPACES.sub(" ", part)
         if not self.text or self.text[-1].isspace():
             part = part.lstrip()
@@ -213,6 +241,20 @@ def _pairs(tags: Sequence[str | None]) -> list[int]:
     opened: list[tuple[str, int]] = []
     counts: Counter[str] = Counter()  # of each name in `opened`
     for index, tag in enumerate(tags):
+        if tag in _TOGGLES:
+            # In Markdown the same sign opens and closes.
+            if counts[tag]:
+                while opened[-1][0] != tag:
+                    unclosed, _ = opened.pop()
+                    counts[unclosed] -= 1
+                _, opening = opened.pop()
+                partners[index] = opening
+                partners[opening] = index
+                counts[tag] -= 1
+            else:
+                opened.append((tag, index))
+                counts[tag] += 1
+            continue
         named = _TAG_NAME.match(tag or "")
         if not named or (tag or "").endswith("/>"):
             continue

@@ -154,8 +154,10 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
     """Yield the start and end of each sentence, including spaces. None extends over a line end."""
     segment = _find_segmenter() or _one_sentence
     edges = [0]
+    whole = _Protected(text)
     for match in _LAYOUT.finditer(text):
-        edges += match.span()
+        if not whole.contains(match.span()):
+            edges += match.span()
     edges.append(len(text))
 
     for start, end in zip(edges[::2], edges[1::2], strict=True):
@@ -185,6 +187,14 @@ class _Protected:
 
     def __init__(self, text: str) -> None:
         self.ranges = find(text)
+
+    def contains(self, inner: Range) -> bool:
+        """Return whether a range is a part of one of them, as a line end in an ICU message is."""
+        index = bisect_left(self.ranges, (inner[0] + 1, 0)) - 1
+        if index < 0:
+            return False
+        start, end = self.ranges[index]
+        return start <= inner[0] and inner[1] <= end and (start, end) != inner
 
     def around(self, place: int) -> Range | None:
         """Return the one that a cut at this place would split."""

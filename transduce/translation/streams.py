@@ -42,6 +42,10 @@ class Format:
                 "alignments; leave out one of them"
             )
 
+    def lacks_column(self, row: list[str]) -> bool:
+        """Return whether a row has too few columns; it is copied."""
+        return len(row) < (self.column or 1)
+
     def place(self, row: list[str]) -> int:
         """Return the index of the text in a row; an empty line has one column."""
         return min(self.column or 1, len(row)) - 1
@@ -65,7 +69,7 @@ def translate_stream(
             except InputError as error:
                 mistake = error
 
-            texts = [row[form.place(row)] for row in rows]
+            texts = ["" if form.lacks_column(row) else row[form.place(row)] for row in rows]
             translations = translator.translate(
                 texts, alignments=form.alignments, confidences=form.json, prefix=form.prefix
             )
@@ -97,6 +101,8 @@ def print_translation(translator: Translator, text: str, form: Format) -> None:
 def _format_line(row: list[str], translation: Translation, form: Format) -> str:
     if form.json:
         return json.dumps(translation.to_json(), ensure_ascii=False)
+    if form.lacks_column(row):
+        return "\t".join(row)
     # A line stays one line, whatever the model has written, so that later lines keep their numbers.
     text = translation.text.replace("\n", " ")
     if form.column:
@@ -133,10 +139,12 @@ def read_row(line: bytes, source: Path | None, number: int, form: Format) -> lis
     where = f"{source or 'stdin'}:{number}"
     text = _decoded(line, where, form)
     row = text.split("\t") if form.column else [text]
-    if text.strip() and len(row) < (form.column or 1):
+    if text.strip() and form.lacks_column(row):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
-        raise InputError(
-            f"{where} has {columns} separated by tabs; expected at least {form.column}"
+        print(
+            f"transduce: {where} has {columns} separated by tabs; expected at least {form.column}: "
+            "the line was copied",
+            file=sys.stderr,
         )
     return row
 

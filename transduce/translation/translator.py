@@ -274,7 +274,9 @@ class Translator:
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
         glossary = markup.Glossary(options.glossary) if options.glossary else None
         prepared_texts = [self._prepare(text, glossary) for text in texts]
-        forced = self.tokenizers[1].encode(options.prefix)[:-1] if options.prefix else []
+        # The markup of a prefix is that of the source, which is put back in any case.
+        prefix = markup.protect(options.prefix).plain if "<" in options.prefix else options.prefix
+        forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
         plain_texts: list[str] = []
         prefixes: list[list[int]] = []
         for prepared in prepared_texts:
@@ -364,8 +366,44 @@ class Translator:
             count_tokens=self._count_tokens,
             max_tokens=self._max_tokens,
         )
-        protected = [markup.protect(piece.text, glossary) for piece in document.pieces]
+        protected = [
+            markup.protect(piece.text, glossary, self._unknown_characters(piece.text))
+            for piece in document.pieces
+        ]
         return _PreparedText(document, tuple(protected))
+
+    def _copied(self, text: str, protected: markup.Protected) -> Iterator[str]:
+        """Yield notices about what was copied because the model cannot translate it."""
+        if not protected.has_text and any(map(str.isalpha, self._unknown_characters(text))):
+            yield f'"{text[:40]}" is in a script that the model has never seen, and was copied'
+        longest = max((len(span.text) for span in protected.spans if span.is_long_word), default=0)
+        if longest:
+            yield f"a word of {longest:,} characters was copied"
+
+    def _unknown_characters(self, text: str) -> str:
+        """Return the characters of a text for which the model has only bytes, sorted.
+
+        A model that never saw a script or an emoji writes other bytes for it.
+        """
+        if text.isascii():
+            return ""
+        return "".join(sorted(filter(self._is_unknown, set(text))))
+
+    def _is_unknown(self, character: str) -> bool:
+        if character.isascii() or character.isspace():
+            return False
+        if character not in self._unknown:
+            source = self.tokenizers[0]
+            ids = source.encode(character)[:-1]
+            pieces = source.pieces(ids)
+            is_unknown = any(piece.startswith("<0x") or piece == "<unk>" for piece in pieces)
+            self._unknown[character] = is_unknown
+        return self._unknown[character]
+
+    @cached_property
+    def _unknown(self) -> dict[str, bool]:
+        """Whether each character that was met is unknown to the model."""
+        return {}
 
     def _add_language_code(self, sentences: list[str]) -> list[str]:
         """Put the text's code of the target language before every sentence.
@@ -382,7 +420,11 @@ class Translator:
         """Return the number of tokens, or a larger one if even that is within the limit."""
         # There are no more tokens than bytes, with the first space and the end.
         most = len(text.encode(errors="replace")) + 2
-        return most if most <= self._max_tokens else len(self.tokenizers[0].encode(text))
+        if most <= self._max_tokens:
+            return most
+        # What is copied takes only a few tokens, however long it is.
+        text = markup.protect(text).plain
+        return len(self.tokenizers[0].encode(text))
 
     def _finish(
         self,
@@ -402,6 +444,7 @@ class Translator:
             prepared.document.pieces, prepared.protected, layout, strict=True
         ):
             before += gap
+            notices += self._copied(piece.text, protected)
             if not protected.has_text:
                 unchanged = markup.restore(protected.plain, protected)
                 texts.append([unchanged if protected.has_terms else piece.text])

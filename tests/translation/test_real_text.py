@@ -1,0 +1,84 @@
+"""Real text: what a model cannot translate is copied, and the rest is translated."""
+
+import time
+
+import pytest
+
+from transduce.translation import markup, sentences
+from transduce.translation.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return Translator(bundle, device="cpu", engine="torch")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "plain"),
+    [
+        ("Run <code>rm -rf /</code> now.", ["<code>rm -rf /</code>"], "Run X1 now."),
+        ("<script>var x = 'Hi';</script>Good.", ["<script>var x = 'Hi';</script>"], "X1 Good."),
+        ("Text <![CDATA[raw <b>]]> more.", ["<![CDATA[raw <b>]]>"], "Text X1 more."),
+        ("If a < b and c >= d stop.", ["<", ">="], "If a X1 b and c X2 d stop."),
+        ("It is 5\u00a0000 euros.", ["5\u00a0000"], "It is X1 euros."),
+        ("per\u00a0year and so\u00adon\u200b.", [], "per year and soon."),
+        ("One\\nTwo three.", ["\\n"], "One X1 Two three."),
+        ("Hello :name, welcome.", [":name"], "Hello X1, welcome."),
+        ("Use `git commit` now.", ["`git commit`"], "Use X1 now."),
+        ("See [this](a/b?c).", ["(a/b?c)"], "See [this]X1."),
+        ("A **very big** one.", ["**", "**"], "A very big one."),
+        ("Note: this is 10:30, ratio 1:2.", [], "Note: this is 10:30, ratio 1:2."),
+        ("C:\\new is a path: yes.", [], "C:\\new is a path: yes."),
+    ],
+)
+def test_code_signs_and_markdown_are_taken_out_and_put_back(text, kept, plain):
+    protected = markup.protect(text)
+    assert [span.text for span in protected.spans] == kept
+    assert protected.plain == plain
+    if "\u00ad" not in text:
+        assert markup.restore(plain, protected) == text
+
+
+def test_markdown_signs_enclose_the_same_words():
+    protected = markup.protect("A **very big** one.")
+    opening, closing = protected.spans
+    assert (opening.word, opening.end, opening.partner, closing.partner) == (1, 3, 1, 0)
+
+
+def test_an_icu_message_over_several_lines_is_one_piece():
+    text = "{n, plural,\n one {# file}\n other {# files}\n} were deleted.\nNext line."
+    pieces = [piece.text for piece in sentences.split(text).pieces]
+    assert pieces == [text.partition("\nNext")[0], "Next line."]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["\U0001f600", "\u65e5\u672c\u8a9e", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u2603"],
+)
+def test_characters_that_the_model_never_saw_are_copied(word, translator):
+    translation = translator.translate(f"The train leaves {word} in 98 weeks.")
+    assert translation.text.count(word) == 1
+    assert "\ufffd" not in translation.text
+
+
+def test_a_sentence_in_an_unknown_script_is_copied_with_a_notice(translator):
+    text = "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645"
+    translation = translator.translate(text)
+    assert translation.text == text
+    assert translation.notices == (
+        f'"{text}" is in a script that the model has never seen, and was copied',
+    )
+
+
+def test_a_word_of_thousands_of_letters_is_copied_at_once(translator):
+    word = "a" * 100_000
+    start = time.monotonic()
+    translation = translator.translate(f"{word} in 98 weeks")
+    assert word in translation.text
+    assert translation.notices == ("a word of 100,000 characters was copied",)
+    assert time.monotonic() - start < 30
+
+
+def test_a_prefix_with_markup_does_not_double_a_tag(translator):
+    translation = translator.translate("<b>in 98 weeks</b>", prefix="<b>in 98")
+    assert translation.text.count("<b>") == translation.text.count("</b>") == 1
