@@ -55,7 +55,7 @@ _PROTECTED = re.compile(
     r"|\\[nrt](?![a-z])|(?<![\w:/.]):[A-Za-z_]\w{0,63}(?![\w:/])"
     r"|`[^`\n]{1,500}`|(?<=\])\([^()\s]{1,2000}\)"
     # Signs between words, numbers with hard spaces, and words that are too long for one.
-    r"|(?<=\s)[<>]=?(?=\s)|\d{1,3}(?:[\u00a0\u202f]\d{3})+(?!\d)"
+    r"|(?<=[^\W\d] )[<>]=?(?= [^\W\d])|\d{1,3}(?:[\u00a0\u202f]\d{3})+(?!\d)"
     r"|[A-Za-z0-9+/=_\u00c0-\u052f-]{200,}",
     re.DOTALL,
 )
