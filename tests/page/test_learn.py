@@ -297,10 +297,13 @@ def test_a_lesson_works_in_a_file_without_a_server(open_page, walk, tmp_path):
     from . import example
 
     path = write_page(tmp_path / "page.html", example.inspection_of(TEXT), walk(layer=2)[1])
-    page = open_page("#learn", base=path.as_uri())
+    page = open_page("#learn?layer=1&head=4", base=path.as_uri())
     expect(page.locator("#step-next-token")).to_be_visible()
     expect(section(page, "queries-keys-values").locator(".lead")).to_contain_text("encoder layer 2")
     assert section(page, "queries-keys-values").locator("select").count() == 0
+    expect(section(page, "position")).to_contain_text("Where head 1 of layer 2 looks")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#step-embedding")).to_be_focused()
 
 
 # Runs

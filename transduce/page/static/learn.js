@@ -12,9 +12,9 @@ const LESSON = "The animal didn't cross the street because it was too tired.";
 export function showLearn(root, parameters) {
   const embedded = standaloneData()?.walkthrough;
   const lesson = {
-    text: parameters.get("text") || embedded?.text || LESSON,
-    layer: Number(parameters.get("layer") || embedded?.layer || 1),
-    head: Number(parameters.get("head") || embedded?.head || 1),
+    text: embedded?.text || parameters.get("text") || LESSON,
+    layer: Number(embedded?.layer || parameters.get("layer") || 1),
+    head: Number(embedded?.head || parameters.get("head") || 1),
     ending: new AbortController(),
     draws: [], // functions that draw what depends on the state
   };
