@@ -72,8 +72,10 @@ def test_models_and_files_can_be_compared(folder, bundle, capsys):
 
 
 def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys):
-    assert score("--ladder", bundle.path, "test.en", "test.de", "--device", "cpu") == 0
+    words = [bundle.path, "test.en", "test.de", "--device", "cpu", "--markdown", "ladder.md"]
+    assert score("--ladder", *words) == 0
     captured = capsys.readouterr()
+    assert "| compounds split |" in (folder / "ladder.md").read_text()
     assert "compounds split" in captured.out
     assert "has no checkpoints" in captured.err
 
@@ -90,7 +92,12 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
         (["x", "test.en", "empty.de"], "empty.de is empty; expected one sentence per line"),
         (["x", "x", "test.en", "test.de"], "x is given twice; give each system once"),
         (["x", "test.en", "test.de", "--json", "no/x.json"], "no/x.json cannot be written"),
-        (["--ladder", "test.en", "test.de"], "--ladder has 0 runs and 0 hypothesis files"),
+        (["--ladder", "a", "b", "test.en", "test.de"], "--ladder has 2 runs and 0 hypothesis"),
+        (["--ladder", "x", "test.en", "test.de", "--ter"], "--ter has no effect on the ladder"),
+        (
+            ["--hypothesis", "good.de", "test.en", "test.de", "--perplexity"],
+            "--perplexity is given without a model",
+        ),
         (["x", "y", "test.en", "test.de", "--out", "z"], "--out writes the translations of one"),
         (
             ["--hypothesis", "good.de", "test.en", "test.de", "--resamples", "-1"],
@@ -105,6 +112,14 @@ def test_mistakes_are_one_line(folder, capsys, words, message):
     error = capsys.readouterr().err
     assert error.startswith(f"transduce: {message}")
     assert error.count("\n") == 1
+
+
+def test_empty_references_are_counted(folder, capsys):
+    lines = (folder / "test.de").read_text().split("\n")
+    (folder / "test.de").write_text("\n".join([*lines[:4], "", "", *lines[6:]]))
+    assert score("--hypothesis", "good.de", "test.en", "test.de", "--resamples", "0") == 0
+    error = capsys.readouterr().err
+    assert error.startswith("transduce: test.de has 2 empty lines, the first is line 5; any ")
 
 
 def test_files_of_translations_need_no_torch(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json as json_format
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -89,15 +89,19 @@ def score(
     """
     # Check the arguments and read the files: a mistake shows before the work.
     models, test_set = _split(files, source, reference)
-    _check(models, hypothesis, ladder=ladder, out=out)
+    _check(models, hypothesis, perplexity=perplexity, out=out)
+    if ladder:
+        ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
+        _check_ladder(models, hypothesis, ignored | {"out": out, "svg": svg})
     for path in (out, json, markdown, svg):
         if path != STANDARD_OUTPUT:
             check_output(path)
     from transduce.evaluation.test_set import read_parallel
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
+    _count_empty(references, test_set[1])
     if ladder:
-        _climb(models[0], sources, references, device, json)
+        _climb(models[0], sources, references, device, json, markdown)
         return
 
     # Translate with each model.
@@ -151,14 +155,9 @@ def _split(
 
 
 def _check(
-    models: Sequence[Path], hypotheses: Sequence[Path], *, ladder: bool, out: Path | None
+    models: Sequence[Path], hypotheses: Sequence[Path], *, perplexity: bool, out: Path | None
 ) -> None:
     """Refuse arguments that do not go together."""
-    if ladder and (len(models) != 1 or hypotheses):
-        raise InputError(
-            f"--ladder has {len(models)} runs and {len(hypotheses)} hypothesis files; expected one "
-            "run: transduce score --ladder RUN SOURCE REFERENCE"
-        )
     systems = [*models, *hypotheses]
     if not systems:
         raise InputError(
@@ -170,6 +169,33 @@ def _check(
             raise InputError(f"{path} is given twice; give each system once")
     if out and len(models) != 1:
         raise InputError(f"--out writes the translations of one model, but {len(models)} are given")
+    if perplexity and not models:
+        raise InputError("--perplexity is given without a model; files of translations have none")
+
+
+def _check_ladder(
+    models: Sequence[Path], hypotheses: Sequence[Path], ignored: Mapping[str, Any]
+) -> None:
+    """Refuse arguments that do not go together with --ladder."""
+    if len(models) != 1 or hypotheses:
+        raise InputError(
+            f"--ladder has {len(models)} runs and {len(hypotheses)} hypothesis files; expected one "
+            "run: transduce score --ladder RUN SOURCE REFERENCE"
+        )
+    for name, value in ignored.items():
+        if value not in (None, False):
+            raise InputError(f"--{name} has no effect on the ladder; remove it, or --ladder")
+
+
+def _count_empty(references: Sequence[str], path: Path) -> None:
+    """Say how many references are empty: nobody can translate these lines well."""
+    empty = [line for line, text in enumerate(references, start=1) if not text.strip()]
+    if empty:
+        print(
+            f"transduce: {path} has {len(empty):,} empty lines, the first is line {empty[0]:,}; "
+            "any translation of them counts as wrong",
+            file=sys.stderr,
+        )
 
 
 def _load(model: Path, beam: int | None, alpha: float | None, **options: Any) -> Translator:
@@ -209,9 +235,10 @@ def _climb(
     references: Sequence[str],
     device: str | None,
     json: Path | None,
+    markdown: Path | None,
 ) -> None:
     from transduce.evaluation.ladder import climb
-    from transduce.evaluation.show import print_table
+    from transduce.evaluation.show import markdown_table, print_table
     from transduce.evaluation.test_set import translate_test_set
 
     ladder = climb(
@@ -226,6 +253,8 @@ def _climb(
     if json != STANDARD_OUTPUT:
         print_table(ladder.table())
     _write_json(ladder.to_dict(), json)
+    if markdown:
+        write_output(markdown, "\n".join(markdown_table(ladder.table())))
 
 
 def _show(report: Report, json: Path | None, markdown: Path | None, svg: Path | None) -> None:
