@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from transduce.corpora.catalogue import find
-from transduce.presets import preset
+from transduce.errors import ConfigError
+from transduce.presets import PRESETS, preset
 from transduce.recipe import check_vocabulary, differences, load_recipe
 
 FOLDER = Path(__file__).parent.parent / "recipes"
@@ -105,3 +106,30 @@ def test_lines_fit_and_the_command_names_the_file(path):
     text = path.read_text(encoding="utf-8")
     assert max(map(len, text.splitlines())) <= 100
     assert f"transduce train {path.name}" in text
+
+
+def test_a_preset_on_the_command_line_replaces_that_of_the_file(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text('preset = "base"\n[training]\nsteps = 7\n')
+    recipe = load_recipe(str(path), ["preset=small", "model.N=2"])
+    assert (recipe.model.d_ff, recipe.training.steps, recipe.model.N) == (1024, 7, 2)
+    assert load_recipe("base", ["preset=tiny"]) == PRESETS["tiny"]
+    with pytest.raises(ConfigError, match="'nope' is not the name of a preset"):
+        load_recipe(str(path), ["preset=nope"])
+
+
+@pytest.mark.parametrize(
+    ("override", "ours"),
+    [
+        ("dropout=0.1", "model.p_drop"),
+        ("training.lr=1e-3", "training.learning_rate"),
+        ("batch_size=64", "training.tokens_per_step"),
+        ("training.epochs=3", "training.steps"),
+        ("model.layers=6", "model.N"),
+        ("heads=8", "model.h"),
+        ("early_stopping=true", "training.patience"),
+    ],
+)
+def test_the_names_of_other_libraries_suggest_ours(override, ours):
+    with pytest.raises(ConfigError, match=f"is not a setting; here it is called {ours}"):
+        load_recipe("base", [override])

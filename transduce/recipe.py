@@ -26,16 +26,55 @@ MOST_BYTES = 1 << 20
 MOST_PARTS = 30  # of a dotted name
 MOST_DOTS = 1_000  # in a line, with paths
 
+# What settings are called in other libraries, and what they are here.
+FOREIGN = {
+    "dropout": "model.p_drop",
+    "attention_dropout": "model.p_drop_attention",
+    "activation_dropout": "model.p_drop_activation",
+    "lr": "training.learning_rate",
+    "batch_size": "training.tokens_per_step (in tokens of each language)",
+    "max_tokens_per_batch": "training.tokens_per_step",
+    "epochs": "training.steps; transduce train shows how many epochs they are",
+    "max_epochs": "training.steps; transduce train shows how many epochs they are",
+    "max_steps": "training.steps",
+    "layers": "model.N (and model.N_decoder)",
+    "num_layers": "model.N (and model.N_decoder)",
+    "encoder_layers": "model.N",
+    "decoder_layers": "model.N_decoder",
+    "heads": "model.h (with model.d_k and model.d_v)",
+    "num_heads": "model.h (with model.d_k and model.d_v)",
+    "nhead": "model.h (with model.d_k and model.d_v)",
+    "hidden_size": "model.d_model",
+    "embedding_size": "model.d_model",
+    "ffn_dim": "model.d_ff",
+    "early_stopping": "training.patience",
+    "label_smoothing": "training.eps_ls",
+    "warmup": "training.warmup_steps",
+    "gradient_clipping": "training.clip_norm",
+    "clip_grad_norm": "training.clip_norm",
+    "beam": "search.beam_size",
+    "num_beams": "search.beam_size",
+    "length_penalty": "search.alpha",
+    "accumulate_grad_batches": "training.micro_batches",
+    "gradient_accumulation_steps": "training.micro_batches",
+}
+
 # Settings that take their value from another one, which is the one to suggest to users.
 DERIVED = {"model.vocab_size", "model.source_vocab_size"}
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Return a preset, or the recipe of a TOML file, with each `section.setting=value` applied."""
+    """Return a preset, or the recipe of a TOML file, with each `section.setting=value` applied.
+
+    `preset=NAME` replaces the preset that a recipe file starts from.
+    """
+    names = [override for override in overrides if override.startswith("preset=")]
+    other = str(read_override(names[-1])[1]) if names else None
+    overrides = [override for override in overrides if override not in names]
     if name_or_path in PRESETS:
-        recipe = preset(name_or_path)
+        recipe = preset(other or name_or_path)
     elif Path(name_or_path).suffix == ".toml":
-        recipe = read_recipe(Path(name_or_path))
+        recipe = read_recipe(Path(name_or_path), other)
     else:
         raise ConfigError(
             f"{name_or_path!r} is neither a .toml file nor a preset; the presets are "
@@ -44,8 +83,11 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     return apply_overrides(recipe, overrides)
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read a recipe file. It starts from its `preset = "..."`, or else from the base model."""
+def read_recipe(path: Path, other_preset: str | None = None) -> Recipe:
+    """Read a recipe file. It starts from its `preset = "..."`, or else from the base model.
+
+    With `other_preset` it starts from that one.
+    """
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ConfigError(f"{path} has more than {MOST_BYTES:,} bytes; expected a recipe")
@@ -60,6 +102,8 @@ def read_recipe(path: Path) -> Recipe:
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply; expected a recipe") from None
 
+    if other_preset is not None:
+        tree["preset"] = other_preset
     if "preset" not in tree:
         return update_recipe(Recipe(), tree)
     name = tree.pop("preset")
@@ -248,6 +292,9 @@ def _convert_table(value: Any, kind: type, name: str) -> Any:
 
 def _unknown(full_name: str, name: str, known: list[str], elsewhere: Sequence[str] = ()) -> str:
     """Return the message for a name that is not a setting, with the likeliest one that is."""
+    foreign = FOREIGN.get(name.lower().replace("-", "_"))
+    if foreign and not elsewhere:
+        return f"{full_name} is not a setting; here it is called {foreign}"
     close = elsewhere or difflib.get_close_matches(name, known, n=1)
     if close:
         return f"{full_name} is not a setting; did you mean {' or '.join(close)}?"

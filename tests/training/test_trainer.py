@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import replace
 from functools import partial
+from importlib import metadata
 from itertools import count
 from pathlib import Path
 
@@ -908,3 +909,9 @@ def test_a_finished_run_has_its_loss_as_it_is(prepared, tmp_path):
     del written["format"]  # the first format had negated losses
     written |= {"best": state.best, "latest": state.latest, "scores": state.scores}
     assert RunState.from_json(written) == state
+
+
+def test_a_bundle_says_which_version_made_it(whole):
+    provenance = load_bundle(whole / "best").provenance
+    assert provenance["transduce"] == metadata.version("transduce")
+    assert re.fullmatch("[0-9a-f]{40}", provenance.get("commit", "0" * 40))

@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.config import Recipe
 from transduce.data.batches import Layout
 from transduce.data.store import Store
-from transduce.monitoring.hardware import hardware
+from transduce.monitoring.hardware import hardware, software
 from transduce.monitoring.progress import Progress
 from transduce.storage.bundle import OWN_MODEL, Bundle, find_bundle, load_bundle, save_bundle
 from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
@@ -311,6 +311,7 @@ class ModelSelector:
             "step": self.state.step,
             "data": self.store.fingerprint,
             "hardware": hardware(),
+            **software(),
         }
         if "model" in self.hooks.names:
             provenance[OWN_MODEL] = self.hooks.names["model"]
