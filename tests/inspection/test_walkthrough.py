@@ -434,14 +434,26 @@ def test_a_translator_that_samples_is_shown_with_a_beam(translator):
     )
     walk = walkthrough(other, TEXT)
     assert walk.translation == translator.translate(TEXT).text
-    assert "the translator samples" in walk.notices[-1]
+    assert any("the translator samples" in notice for notice in walk.notices)
+
+
+def test_a_translation_that_was_stopped_is_said(translator):
+    other = Translator.from_model(
+        translator.engine.models[0],
+        *translator.tokenizers,
+        translator.recipe,
+        search=replace(translator.search, max_length=2),
+    )
+    walk = walkthrough(other, TEXT)
+    assert len(walk.target) == 3
+    assert "the translation was stopped at 2 tokens and may lack its end" in walk.notices
 
 
 def test_of_a_long_sentence_the_beginning_is_shown(translator):
     walk = walkthrough(translator, "it is ten " * 30)
     assert len(walk.source) == 48
     assert ("it is ten " * 30).startswith(walk.text)
-    assert "tokens; only the first 47 are read here" in walk.notices[-1]
+    assert any("only the first 47 are read here" in notice for notice in walk.notices)
     assert len(json.dumps(walk.to_dict())) < 1_000_000
 
 

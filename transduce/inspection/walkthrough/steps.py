@@ -71,6 +71,8 @@ def walkthrough(translator: Translator, text: str, *, layer: int = 1, head: int 
         recording = record(model, sentence.ids, target, layers)
         data = _numbers(recording, translator, sentence.ids, target, scene)
         facts = model_facts(translator, model)
+    if len(found.hypothesis.ids) >= found.limit:
+        notices.append(f"the translation was stopped at {found.limit} tokens and may lack its end")
 
     return Walkthrough(
         model=vars(facts),
