@@ -3,12 +3,14 @@
 import math
 
 import pytest
+from torch import nn
 
 from tests import trained
 from transduce.engines.self_check import plain_log_probs
 from transduce.engines.torch import load_model
 from transduce.errors import InputError
 from transduce.evaluation.perplexity import measure_perplexity
+from transduce.model import Transformer
 from transduce.translation.translator import Translator
 
 PAIRS = trained.splits()["test"][:40]
@@ -38,6 +40,37 @@ def test_a_model_in_memory_has_a_perplexity(bundle):
     in_memory = Translator.from_model(load_model(bundle), *translator.tokenizers, bundle.recipe)
     found = measure_perplexity(in_memory, SOURCES, REFERENCES)
     assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_a_model_without_a_forward_is_encoded_and_decoded(bundle):
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = load_model(bundle)
+            self.config = self.inner.config
+            self.encode = self.inner.encode
+            self.decode = self.inner.decode
+
+    tokenizers = Translator(bundle, engine="torch", device="cpu").tokenizers
+    whole = Translator.from_model(load_model(bundle), *tokenizers, bundle.recipe)
+    parts = Translator.from_model(Parts(), *tokenizers, bundle.recipe)
+    expected = measure_perplexity(whole, SOURCES, REFERENCES)
+    found = measure_perplexity(parts, SOURCES, REFERENCES)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_a_forward_of_its_own_is_called_as_in_training(bundle):
+    class Confident(Transformer):
+        def forward(self, source, target):
+            return 2 * super().forward(source, target)
+
+    model = Confident(bundle.recipe.model).eval()
+    model.load_state_dict(bundle.weights())
+    tokenizers = Translator(bundle, engine="torch", device="cpu").tokenizers
+    own = Translator.from_model(model, *tokenizers, bundle.recipe)
+    plain = Translator.from_model(load_model(bundle), *tokenizers, bundle.recipe)
+    own_loss = measure_perplexity(own, SOURCES, REFERENCES).loss
+    assert own_loss != pytest.approx(measure_perplexity(plain, SOURCES, REFERENCES).loss, rel=0.01)
 
 
 def test_better_references_have_a_lower_perplexity(bundle):
