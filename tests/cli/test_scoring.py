@@ -99,10 +99,8 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
             "--perplexity is given without a model",
         ),
         (["x", "y", "test.en", "test.de", "--out", "z"], "--out writes the translations of one"),
-        (
-            ["--hypothesis", "good.de", "test.en", "test.de", "--resamples", "-1"],
-            "resamples is -1; expected",
-        ),
+        (["x", "test.en", "test.de", "--resamples", "-1"], "--resamples is -1; expected at least"),
+        (["x", "test.en", "test.de", "--worst", "-1"], "--worst is -1; expected at least 0"),
     ],
 )
 def test_mistakes_are_one_line(folder, capsys, words, message):

@@ -90,6 +90,9 @@ def score(
     # Check the arguments and read the files: a mistake shows before the work.
     models, test_set = _split(files, source, reference)
     _check(models, hypothesis, perplexity=perplexity, out=out)
+    for name, number in (("resamples", resamples), ("worst", worst)):
+        if number < 0:
+            raise InputError(f"--{name} is {number}; expected at least 0")
     if ladder:
         ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
         _check_ladder(models, hypothesis, ignored | {"out": out, "svg": svg})
@@ -105,33 +108,21 @@ def score(
         return
 
     # Translate with each model.
-    load = functools.partial(
-        _load, beam=beam, alpha=alpha, engine=engine, device=device, precision=precision
-    )
     systems: dict[str, list[str]] = {}
     perplexities: dict[str, Perplexity] = {}
     for model in models:
-        translator = load(model)
+        translator = _load(model, beam, alpha, engine=engine, device=device, precision=precision)
         systems[str(model)] = _translate(translator, sources, model, out)
         if perplexity:
             perplexities[str(model)] = _perplexity(translator, sources, references)
     systems |= {str(path): texts for path, texts in zip(hypothesis, hypotheses, strict=True)}
 
     # Score all of them, and show the report.
-    from transduce.data.workers import progress
-    from transduce.evaluation.report import evaluate, with_models, work
+    from transduce.evaluation.report import with_models
 
-    with progress("scoring", work(len(systems), ter=ter)) as advance:
-        report = evaluate(
-            systems,
-            references,
-            sources,
-            ter=ter,
-            test=test,
-            resamples=resamples,
-            worst=worst,
-            advance=advance,
-        )
+    report = _evaluate(
+        systems, references, sources, ter=ter, test=test, resamples=resamples, worst=worst
+    )
     report = with_models(report, [str(model) for model in models], perplexities)
     source, reference = test_set
     _show(replace(report, source=str(source), reference=str(reference)), json, markdown, svg)
@@ -227,6 +218,22 @@ def _perplexity(
 
     with progress("perplexity", len(sources)) as advance:
         return measure_perplexity(translator, sources, references, advance=advance)
+
+
+def _evaluate(
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    sources: Sequence[str],
+    *,
+    ter: bool,
+    **options: Any,
+) -> Report:
+    """Score all systems, with a progress bar."""
+    from transduce.data.workers import progress
+    from transduce.evaluation.report import evaluate, work
+
+    with progress("scoring", work(len(systems), ter=ter)) as advance:
+        return evaluate(systems, references, sources, ter=ter, advance=advance, **options)
 
 
 def _climb(
