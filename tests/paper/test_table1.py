@@ -22,7 +22,7 @@ K, R = 3, 8
 
 
 def flops(kind, n, d):
-    return layer_flops(build_layer(kind, d, K, R), n, d)
+    return layer_flops(kind, n, d, K, R)
 
 
 @pytest.mark.parametrize("kind", TABLE_1)

@@ -101,6 +101,7 @@ def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monk
     assert rows["| A-h1"].endswith("missing |")
     assert f"other commits, {commit}" in page
     assert "Not measured yet: A-h1, " in page
+    assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 1
     assert "<table>" in (out / "report.html").read_text(encoding="utf-8")
 
 

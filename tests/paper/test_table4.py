@@ -130,3 +130,11 @@ def test_a_folder_without_splits_is_divided(tmp_path):
 def test_a_folder_without_trees_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"has no trees; expected files such as train\.trees"):
         read_treebank(tmp_path)
+
+
+def test_brackets_that_cross_are_malformed():
+    assert spans_of_text("(S (NP XX )NP )S", 1) == [Span("NP", 0, 1), Span("S", 0, 1)]
+    assert spans_of_text("(S (NP XX )S )NP", 1) is None
+    assert spans_of_text("(S XX )S (S XX )S", 2) is None
+    assert spans_of_text("(S (NP )NP XX )S", 1) is None
+    assert spans_of_text("", 0) is None

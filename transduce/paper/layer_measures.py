@@ -29,9 +29,15 @@ def build_layer(kind: str, d: int, k: int, r: int) -> nn.Module:
     return Recurrent(d) if kind == "recurrent" else Convolutional(d, k)
 
 
-def layer_flops(layer: nn.Module, n: int, d: int) -> float:
-    """Return the FLOPs of one pass over a sequence of n vectors of d numbers."""
-    return counted(partial(layer, torch.zeros(1, n, d)))
+def layer_flops(kind: str, n: int, d: int, k: int, r: int) -> float:
+    """Return the FLOPs of one pass over a sequence of n vectors of d numbers.
+
+    They are counted on torch's meta device, which computes shapes only.
+    """
+    with torch.device("meta"):
+        layer = build_layer(kind, d, k, r)
+        x = torch.zeros(1, n, d)
+    return counted(partial(layer, x))
 
 
 def layer_time_and_memory(

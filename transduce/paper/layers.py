@@ -62,7 +62,8 @@ class Recurrent(nn.Module):
         self.w = nn.Parameter(torch.empty(d, d))
         self.u = nn.Parameter(torch.empty(d, d))
         for weight in (self.w, self.u):
-            nn.init.orthogonal_(weight)
+            if not weight.is_meta:
+                nn.init.orthogonal_(weight)
 
     def forward(self, x: Tensor, memory: int | None = None) -> Tensor:
         """(B, n, d) -> (B, n, d); with `memory`, a state is forgotten after that many steps."""

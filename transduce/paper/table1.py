@@ -96,7 +96,7 @@ def _measure(kind: str, device: torch.device, sizes: Sizes) -> Result:
 def _cost(kind: str, n: int, d: int, device: torch.device) -> dict[str, float]:
     """Return FLOPs, seconds and bytes; those for which memory is too small are left out."""
     layer = build_layer(kind, d, K, R)
-    costs = {"flops": layer_flops(layer.to("cpu"), n, d)}
+    costs = {"flops": layer_flops(kind, n, d, K, R)}
     try:
         seconds, size = layer_time_and_memory(layer, n, d, device)
     except (RuntimeError, MemoryError) as error:

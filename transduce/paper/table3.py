@@ -8,8 +8,9 @@ from pathlib import Path
 
 from transduce.describe import count_parameters
 from transduce.paper import reference
+from transduce.paper.chart import line_chart
 from transduce.paper.experiment import Plan, Row, choose_rows
-from transduce.paper.page import Section, Table
+from transduce.paper.page import Figure, Section, Table
 from transduce.paper.results import Result, load_results
 from transduce.presets import TABLE_3
 
@@ -42,7 +43,8 @@ def section(out: Path, commit: str) -> Section:
     ]
     if missing:
         paragraphs.append(f"Not measured yet: {', '.join(missing)}.")
-    return Section("Table 3: variations of the Transformer", paragraphs, [Table(head, lines)])
+    title = "Table 3: variations of the Transformer"
+    return Section(title, paragraphs, [Table(head, lines)], _figures(results))
 
 
 def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
@@ -62,6 +64,22 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
     cells[8] = f"{result.numbers['parameters'] / 1e6:.0f}"
     cells[10] = "" if result.commit == commit else f"commit {result.commit}"
     return cells
+
+
+def _figures(results: Mapping[str, Result]) -> list[Figure]:
+    """Return a plot of our differences from base against the paper's: one dot for each row."""
+    if "base" not in results:
+        return []
+    base = _bleu(results["base"])
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for name, paper in reference.TABLE_3.items():
+        if name in results and name != "base":
+            papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
+            point = (papers_difference, _bleu(results[name]) - base)
+            groups.setdefault(name.partition("-")[0], []).append(point)
+    title = "BLEU difference from base, by group of rows"
+    svg = line_chart(title, groups, x_label="paper", y_label="ours", dots_only=True)
+    return [Figure("table3-differences.svg", title, svg)]
 
 
 def _bleu(result: Result) -> float:

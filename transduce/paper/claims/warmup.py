@@ -8,8 +8,8 @@ from collections.abc import Callable
 from transduce.paper.claims.claim import Chart, Claim, Context, Finding
 from transduce.paper.claims.toy_task import small_config, train
 
-STEPS = 1_500
-RATE = 3e-3
+STEPS = 400
+RATE = 2e-3
 LAYERS = 6
 
 
