@@ -106,4 +106,24 @@ def watch(
     watch_run(run, once=once)
 
 
-COMMANDS: dict[str, Command] = {"describe": describe, "train": train, "watch": watch}
+def compare(
+    runs: Annotated[tuple[Path, ...], Help("the run folders", value="RUN")],
+) -> None:
+    """Compare training runs: scores, time and curves.
+
+    Examples:
+        transduce compare runs/small runs/base
+    """
+    from rich.console import Console
+
+    from transduce.monitoring.comparison import compare_runs
+
+    compare_runs(runs, Console(highlight=False))
+
+
+COMMANDS: dict[str, Command] = {
+    "describe": describe,
+    "train": train,
+    "watch": watch,
+    "compare": compare,
+}

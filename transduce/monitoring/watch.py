@@ -16,7 +16,7 @@ from transduce.storage.lock import is_run_locked
 
 PAUSE = 1.0  # seconds between two reads of the file
 MARGIN = 8  # columns for the numbers beside a plot
-STYLES = ("cyan", "yellow")
+STYLES = ("cyan", "yellow", "magenta", "green", "red", "blue")
 Curve = tuple[str, Sequence[Point]]  # its name and its points
 Cells = dict[tuple[int, int], int]  # (row, column) of a braille character -> the bits of its dots
 # The bits of the 4 x 2 dots of a braille character, from the top.

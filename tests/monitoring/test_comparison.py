@@ -1,0 +1,29 @@
+"""`transduce compare`: one row and one curve for each run."""
+
+import pytest
+
+from tests.monitoring.conftest import Run
+from transduce.cli.commands import run as run_command
+
+
+def test_runs_are_rows_of_a_table_and_curves_of_one_plot(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    for name, last in (("one", 50), ("two", 100)):
+        Run(tmp_path / name).go(last=last, finish=True)
+    capsys.readouterr()
+    assert run_command(["compare", "one", "two"]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines() if "finished" in line]
+    assert [(row[2], row[3], row[4], row[5]) for row in rows] == [
+        ("50", "12.5", "50", "6.000"),
+        ("100", "25.0", "100", "4.000"),
+    ]
+    assert "validation BLEU  one 12.5  two 25" in shown
+    assert "transduce score one two SOURCE REFERENCE" in shown
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_too_few_or_too_many_runs_are_refused(count, tmp_path, capsys):
+    assert run_command(["compare", *[str(tmp_path)] * count]) == 2
+    assert f"{count} runs are given; expected 2 to 6" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""`transduce compare`: several runs in one table, with their curves on top of each other."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from transduce.errors import InputError
+from transduce.monitoring.metrics import History, read_metrics
+from transduce.monitoring.terminal import clock, compact
+from transduce.monitoring.watch import MARGIN, STYLES, plot
+
+
+def compare_runs(runs: Sequence[Path], console: Console) -> None:
+    """Print a table of the runs, and the curves of their validation loss and BLEU."""
+    if not 2 <= len(runs) <= len(STYLES):
+        raise InputError(
+            f"{len(runs)} runs are given; expected 2 to {len(STYLES)}: transduce compare RUN RUN"
+        )
+    histories = {str(run): read_metrics(run) for run in runs}
+    console.print(_table(histories))
+
+    # The curves, one colour for each run.
+    size = (max(min(console.width, 120) - MARGIN - 2, 8), 10)
+    last_step = max(history.step for history in histories.values())
+    for title, name in (("validation loss", "loss"), ("validation BLEU", "bleu")):
+        curves = [(run, history.curve("validation", name)) for run, history in histories.items()]
+        ascii_only = console.options.ascii_only
+        for line in plot(title, curves, size, last_step, ascii_only):
+            console.print(line, soft_wrap=False)
+        console.print()
+    words = ["transduce", "score", *map(str, runs), "SOURCE", "REFERENCE"]
+    console.print(
+        Text(f"whether a difference is more than chance: {shlex.join(words)}"), soft_wrap=True
+    )
+
+
+def _table(histories: dict[str, History]) -> Table:
+    headers = ("run", "status", "steps", "best BLEU", "at", "best loss", "test BLEU", "time")
+    table = Table(*headers, "tokens/s", box=box.SIMPLE_HEAD, pad_edge=False)
+    for run, history in histories.items():
+        best = history.best
+        losses = [value for _, value in history.curve("validation", "loss")]
+        tests = [value for _, value in history.curve("test", "bleu")]
+        speeds = [value for _, value in history.curve("step", "target_tokens_per_second")]
+        table.add_row(
+            Text(run),
+            history.status,
+            f"{history.step:,}",
+            f"{best['bleu']:.1f}" if best and best["bleu"] is not None else "",
+            _origin(history),
+            f"{min(losses):.3f}" if losses else "",
+            f"{tests[-1]:.1f}" if tests else "",
+            clock(history.seconds),
+            compact(sum(speeds) / len(speeds)) if speeds else "",
+        )
+    return table
+
+
+def _origin(history: History) -> str:
+    best = history.best
+    if not best:
+        return ""
+    return "average" if best["kind"] == "average" else f"{best['step']:,}"
