@@ -140,6 +140,13 @@ def test_alternatives_are_offered_and_taken(open_page, server):
     expect(page.locator(".bitext p").first).to_have_text("Hello world.")
 
 
+def test_a_sentence_of_a_long_text_is_inspected_alone(open_page):
+    page = open_page()
+    translated(page, f"{ANIMAL} " * 40)
+    page.click("#to-inspect")
+    expect(page.locator("#inspect-text")).to_have_value(ANIMAL)
+
+
 def test_a_text_file_is_opened_and_another_file_is_refused(open_page):
     page = open_page()
     file = page.locator("input[type=file]")

@@ -1,9 +1,8 @@
 // Other translations of a sentence, offered below the panes.
 
 import { element, fill, problem, announce, different, signed } from "./dom.js";
-import { linkTo } from "./address.js";
 import { fetchTranslation } from "./api.js";
-import { drawTranslation, describeWord } from "./translation_pane.js";
+import { drawTranslation, describeWord, inspectLink } from "./translation_pane.js";
 
 const ALTERNATIVES = 6;
 
@@ -28,7 +27,7 @@ export async function openAlternatives(view, node) {
     element("div", { class: "toolbar" },
       element("h2", {}, "Alternatives"),
       element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
-      element("a", { class: "push small", href: linkTo("inspect", { text: view.text, sentence: entry.sentence || null }) }, "Inspect this sentence"),
+      element("a", { class: "push small", href: inspectLink(view, entry.sentence) }, "Inspect this sentence"),
       element("button", { class: "quiet", onclick: () => closeAlternatives(view, true) }, "Close")),
     element("ol", {}, sentence.others.map((other) => alternative(view, entry, other))));
   announce(`${sentence.others.length} alternatives`);

@@ -6,6 +6,7 @@ import { locateWords, wordConfidences } from "./words.js";
 
 const UNSURE = 0.5;
 const FAIRLY_SURE = 0.8;
+const LONGEST_INSPECTED = 2000; // characters that the server inspects at once
 
 // --- drawing
 
@@ -25,8 +26,14 @@ export function drawTranslation(view, arrived = Infinity) {
   view.output.classList.toggle("confidence", view.showsConfidence);
   view.copy.disabled = empty;
   view.inspect.hidden = empty;
-  view.inspect.setAttribute("href", linkTo("inspect", { text: view.text }));
+  if (!empty) view.inspect.setAttribute("href", inspectLink(view, 0));
   drawMirror(view);
+}
+
+// The link that inspects a sentence: of a long text, the sentence alone.
+export function inspectLink(view, sentence) {
+  const isShort = view.text.length <= LONGEST_INSPECTED;
+  return linkTo("inspect", isShort ? { text: view.text, sentence: sentence || null } : { text: view.sentences[sentence].source });
 }
 
 function drawSentence(view, sentence, number) {
