@@ -9,6 +9,7 @@ from transduce.cli.commands import run
 from transduce.paper.claims import linear_positions, pronoun, scale, step_cost, toy_task, warmup
 from transduce.paper.claims.catalogue import CLAIMS, section
 from transduce.paper.claims.claim import Chart, Context
+from transduce.paper.corpus import find_corpus
 from transduce.paper.results import find_result
 from transduce.translation.translator import Translator
 
@@ -74,6 +75,17 @@ def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translato
     )
     assert len(finding.numbers["layer_means"]) == 2
     assert 0 < finding.numbers["nearest"] < finding.numbers["farthest"]
+
+
+def test_heads_are_removed_from_the_least_important_on(context, translator, text):
+    full = dataclasses.replace(context, translator=translator, data=find_corpus(str(text), text))
+    finding = CLAIMS["head-removal"].experiment(full)
+    shares = [share for share, _ in finding.charts[0].curves["BLEU"]]
+    assert shares[0] == 0
+    assert shares[-1] == 100
+    assert "heads can be removed" in finding.verdict
+    without_text = dataclasses.replace(full, data=None)
+    assert CLAIMS["head-removal"].experiment(without_text).holds is None
 
 
 def test_pronouns_are_found_in_the_last_clause():

@@ -1,5 +1,6 @@
 """Table 3: rows are runs of their own, kept and resumed; the report shows what exists."""
 
+import functools
 import json
 import shutil
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.paper.conftest import BUDGET, SMALL
 from transduce.cli.commands import run
-from transduce.paper import results
+from transduce.paper import experiment, results
 from transduce.paper.reference import TABLE_3 as PAPER
 from transduce.presets import TABLE_3
 
@@ -54,6 +55,21 @@ def test_a_row_that_is_done_is_kept(text, out, capsys):
     assert command(text, out, "--rows", "base") == 0
     assert (out / "table3" / "base.json").read_bytes() == before
     assert "table3 base: done already" in capsys.readouterr().err
+
+
+def test_a_row_that_was_stopped_continues_where_it_was(text, done, tmp_path, monkeypatch):
+    def stop(record):
+        return record["kind"] == "step" and record["step"] == 2
+
+    stopping = functools.partial(experiment.train, callbacks=[stop])
+    monkeypatch.setattr(experiment, "train", stopping)
+    assert command(text, tmp_path, "--rows", "base") == 1
+    assert results.find_result(tmp_path, "table3", "base") is None
+
+    monkeypatch.undo()
+    assert command(text, tmp_path, "--rows", "base") == 0
+    resumed = results.find_result(tmp_path, "table3", "base").numbers
+    assert resumed == results.find_result(done, "table3", "base").numbers
 
 
 def test_a_row_whose_result_is_lost_is_scored_again_without_training(text, out, capsys):

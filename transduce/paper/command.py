@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +75,8 @@ def _table2(options: Options) -> None:
         for name in later:
             print(f"{name}: as long as base")
         return
-    if _train(first, options):
-        _train([table2.equal_time_row(name, plan, options.out) for name in later], options)
+    _train(first, options)
+    _train([table2.equal_time_row(name, plan, options.out) for name in later], options)
 
 
 def _table3(options: Options) -> None:
@@ -167,15 +168,14 @@ def _print_costs(rows: Sequence[Row], options: Options) -> None:
     print(cost_table(rows, options.out, options.tokens_per_second).to_text())
 
 
-def _train(rows: Sequence[Row], options: Options) -> bool:
-    """Train rows one after the other, then write the report; return whether all are done."""
+def _train(rows: Sequence[Row], options: Options) -> None:
+    """Train rows one after the other, then write the report."""
     for row in rows:
         if run_row(row, options.out, options.device) is None:
             say(f"{row.part} {row.name} was stopped; run the same command again to continue")
-            return False
+            sys.exit(1)  # so that a script notices
     if rows:
         _report(options)
-    return True
 
 
 PARTS: dict[str, Callable[[Options], None]] = {
