@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.cli.arguments import Help, parse, read_arguments
+from transduce.cli.arguments import Help, parse, read_arguments, usage
 from transduce.cli.commands import COMMANDS
 from transduce.errors import InputError, TransduceError
 
@@ -49,6 +49,25 @@ def test_the_type_gives_the_kind_the_choices_and_the_placeholder():
         "loud": (bool, False, ""),
     }
     assert ARGUMENTS["engine"].choices == ("fast", "slow")
+
+
+def test_an_option_may_have_a_value_or_none():
+    def report(*, json: Annotated[Path | None, Help("write it", bare="-")] = None) -> None: ...
+
+    (argument,) = read_arguments(report)
+    assert argument.option_usage == "--json [FILE]"
+    values = [
+        parse("report", report, words).keywords for words in ([], ["--json"], ["--json", "x"])
+    ]
+    assert values == [{}, {"json": Path("-")}, {"json": Path("x")}]
+
+
+def test_a_placeholder_with_dots_is_shown_as_it_is():
+    def score(
+        files: Annotated[tuple[Path, ...], Help("files", value="[A ...] B")] = (),
+    ) -> None: ...
+
+    assert usage("score", read_arguments(score)) == "transduce score [A ...] B"
 
 
 def test_an_argument_without_a_default_is_required():
