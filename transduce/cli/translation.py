@@ -48,12 +48,21 @@ def translate(
     device: Device = None,
     precision: Precision = "auto",
     input: Annotated[
-        Path | None, Help("translate this file line by line; it may be .gz, .xz, .bz2 or .zst")
+        Path | None,
+        Help(
+            "translate this file: a document (.docx, .odt, .html, .srt, .vtt, .po, .tmx, .xlf) "
+            "with its markup in place, any other file line by line; it may be .gz, .xz, .bz2 or "
+            ".zst"
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         Help("write to this file when all is translated; .gz, .xz, .bz2 and .zst compress it"),
     ] = None,
+    format: Annotated[
+        Literal["auto", "text"],
+        Help("auto: the suffix of --input tells documents from text; text: always line by line"),
+    ] = "auto",
     nbest: Annotated[int, Help("number of translations for each line; JSON if more than 1")] = 1,
     scores: Annotated[bool, Help("write scores and token probabilities, as JSON")] = False,
     alignments: Annotated[
@@ -82,9 +91,11 @@ def translate(
         transduce translate "Good morning."
         transduce translate --model runs/demo "in 98 weeks"
         transduce translate --model runs/demo --input news.en --output news.de
+        transduce translate --model runs/demo --input report.docx --output report.de.docx
     """
     from transduce.recipe import adjusted
     from transduce.storage.bundle import find_bundle
+    from transduce.translation.documents import check_files, is_document, translate_document
     from transduce.translation.sentences import splits_sentences
     from transduce.translation.streams import Format, print_translation, translate_stream
     from transduce.translation.translator import Translator
@@ -99,6 +110,20 @@ def translate(
         raise InputError(
             f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
         )
+    document = input if input and format == "auto" and is_document(input) else None
+    if document:
+        if nbest != 1 or scores or alignments or column or prefix or errors != "strict":
+            raise InputError(
+                f"{document.name} is translated as a document, without --nbest, --scores, "
+                "--alignments, --column, --prefix and --errors; leave them out, or add "
+                "--format text"
+            )
+        if output is None:
+            raise InputError(
+                f"{document.name} is a document and needs --output; to print the translation of "
+                "its lines, add --format text"
+            )
+        check_files(document, output)
 
     # Load the model. The one that was found is named to a person, but not in a log.
     if not model:
@@ -122,7 +147,10 @@ def translate(
     # Translate.
     writes_json = scores or alignments or translator.search.n_best > 1
     line_format = Format(column, errors, writes_json, alignments, prefix)
-    if text:
+    if document and output:
+        for notice in translate_document(translator, document, output):
+            print(f"transduce: {notice}", file=sys.stderr)
+    elif text:
         print_translation(translator, text[0], line_format)
     else:
         translate_stream(translator, input, output, line_format)

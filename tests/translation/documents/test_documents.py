@@ -1,0 +1,145 @@
+"""Documents through a real model, from Python and from the command line."""
+
+import re
+import sys
+
+import pytest
+
+from tests.translation.documents.samples import docx, odt, unpacked
+from tests.translation.documents.test_html import PAGE
+from transduce.cli.shell import main
+from transduce.errors import InputError, MissingExtra
+from transduce.translation import documents
+from transduce.translation.documents import translate_document
+from transduce.translation.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return Translator(bundle, engine="torch")
+
+
+def translated(translator, folder, name, content):
+    source = folder / name
+    source.write_bytes(content if isinstance(content, bytes) else content.encode())
+    target = folder / f"new-{name}"
+    translate_document(translator, source, target)
+    return target.read_bytes()
+
+
+def test_a_real_model_keeps_the_markup_of_a_page(translator, tmp_path, sentences):
+    page = PAGE.replace("read on", sentences[0])
+    result = translated(translator, tmp_path, "a.html", page).decode()
+    assert result != page
+    tags = r"<!--.*?-->|<script.*?</script>|<[^<>]*>"
+    without_attributes = re.compile(r'(content|title|alt|value)=("[^"]*"|\'[^\']*\')')
+    kept = [
+        sorted(without_attributes.sub("", tag) for tag in re.findall(tags, text, re.DOTALL))
+        for text in (page, result)
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_a_text_is_translated_as_the_translator_does(translator, tmp_path, sentences):
+    first, second = sentences[:2]
+    german = [translation.text for translation in translator.translate([first, second])]
+    name_and_content = {
+        "a.txt": f"\ufeff  {first}\r\n\r\n{second}\r\n",
+        "a.srt": f"1\n00:00:01,000 --> 00:00:02,000\n{first}\n\n2\n00:00:03,000 --> 00:00:04,000\n{second}\n",
+        "a.docx": docx(f"<w:p><w:r><w:t>{first}</w:t></w:r></w:p><w:p><w:r><w:t>{second}</w:t></w:r></w:p>"),
+        "a.odt": odt(f"<text:p>{first}</text:p><text:p>{second}</text:p>"),
+        "a.po": f'msgid ""\nmsgstr ""\n\nmsgid "{first}"\nmsgstr ""\n\nmsgid "{second}"\nmsgstr ""\n',
+        "a.tmx": f'<tmx><tu><tuv xml:lang="en"><seg>{first}</seg></tuv></tu><tu><tuv xml:lang="en"><seg>{second}</seg></tuv></tu></tmx>',
+        "a.xlf": f'<xliff version="1.2"><trans-unit><source>{first}</source></trans-unit><trans-unit><source>{second}</source></trans-unit></xliff>',
+    }  # fmt: skip
+    for name, content in name_and_content.items():
+        result = translated(translator, tmp_path, name, content)
+        parts = [result] if name[-4:] not in ("docx", ".odt") else unpacked(result).values()
+        text = b"\n".join(parts).decode(errors="replace")
+        assert all(" ".join(line.split()) in " ".join(text.split()) for line in german), name
+
+
+def test_layout_and_byte_order_mark_of_plain_text_stay(translator, tmp_path, sentences):
+    german = translator.translate(sentences[0]).text
+    result = translated(translator, tmp_path, "a.txt", f"\ufeff  {sentences[0]}\r\n\r\n --- \r\n")
+    assert result.decode() == f"\ufeff  {german}\r\n\r\n --- \r\n"
+
+
+def test_a_text_that_is_repeated_is_translated_once(translator, tmp_path, monkeypatch):
+    calls = []
+    original = Translator.translate
+    monkeypatch.setattr(
+        Translator, "translate", lambda self, texts: calls.append(texts) or original(self, texts)
+    )
+    translated(translator, tmp_path, "a.html", "<p>one</p><p>two</p><p>one</p>")
+    assert calls == [["one", "two"]]
+
+
+def test_the_output_appears_only_when_it_is_complete(translator, tmp_path):
+    target = tmp_path / "b.docx"
+    target.write_text("old")
+    (tmp_path / "a.docx").write_text("damaged")
+    with pytest.raises(InputError):
+        translate_document(translator, tmp_path / "a.docx", target)
+    assert target.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.docx", "b.docx"]
+
+
+def test_wrong_files_are_refused(translator, tmp_path, monkeypatch):
+    page = tmp_path / "a.html"
+    page.write_text("<p>a</p>")
+    for source, target, message in [
+        (
+            page,
+            "b.docx",
+            r"a\.html cannot be translated into b\.docx: both must have the same suffix",
+        ),
+        (page, "a.html", "both the input and the output"),
+        (page, "none/b.html", "is not a folder"),
+        (tmp_path / "c.html", "b.html", "is not a file"),
+        (tmp_path / "c.pdf", "b.pdf", r"suffix '\.pdf'; expected one of \.txt, \.srt"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            translate_document(translator, source, tmp_path / target)
+    monkeypatch.setattr(documents, "MOST_BYTES", 5)
+    with pytest.raises(InputError, match="has 8 bytes; expected at most 5"):
+        translate_document(translator, page, tmp_path / "b.html")
+
+
+@pytest.mark.parametrize(("name", "library"), [("a.xlf", "lxml.etree"), ("a.po", "polib")])
+def test_a_missing_library_is_named_with_its_extra(
+    translator, tmp_path, monkeypatch, name, library
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra, match=r"pip install 'transduce\[documents\]'"):
+        translated(translator, tmp_path, name, "<xliff/>")
+
+
+def test_the_command_translates_a_document(bundle, tmp_path, sentences, capsys):
+    page = tmp_path / "a.html"
+    page.write_text(f"<p>{sentences[0]}</p>\n")
+    command = ["translate", "--model", str(bundle.path), "--input", str(page)]
+    assert main([*command, "--output", str(tmp_path / "b.html")]) == 0
+    result = (tmp_path / "b.html").read_text()
+    assert result.startswith("<p>")
+    assert sentences[0] not in result
+    # As text, every line is translated for itself, whatever the suffix of the output is.
+    assert main([*command, "--output", str(tmp_path / "c.txt"), "--format", "text"]) == 0
+    assert (tmp_path / "c.txt").read_text().startswith("<p>")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "a.html is a document and needs --output"),
+        (["--output", "b.html", "--scores"], "a.html is translated as a document, without"),
+        (["--output", "b.docx"], "both must have the same suffix"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_the_model_is_loaded(
+    tmp_path, monkeypatch, capsys, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.html").write_text("<p>a</p>")
+    assert main(["translate", "--model", "none", "--input", "a.html", *options]) == 2
+    assert message in capsys.readouterr().err

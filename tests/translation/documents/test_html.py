@@ -1,0 +1,139 @@
+"""HTML pages: text and attributes change, every other character stays."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.translation.documents.samples import backwards, capitals, job
+from transduce.errors import InputError
+from transduce.translation.documents.html import translate_html
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+  <meta charset="utf-8"><title>my page</title>
+  <meta name="description" content="all about it"><meta name="robots" content="noindex">
+  <style>p > b { color: red }</style>
+  <script>if (a < b && c > d) { alert("<p>no text</p>") }</script>
+</head>
+<body class='plain'>
+  <!-- a comment -->
+  <h1 title="a hint">hello   <em>there</em></h1>
+  <p>press <kbd>Ctrl</kbd> and
+     <a href="x?a=1&amp;b=2">read on</a>.<br>caf&eacute; &amp; bar &lt;b&gt;</p>
+  <pre>  keep
+   this </pre>
+  <img src=x.png alt='a picture'><input type=submit value="send"><input value="typed">
+  <p translate="no">Brand</p><p>ask <span class="x notranslate">Ms Field</span> now</p>
+  <p>12 &nbsp; &copy; 3</p>
+</body>
+</html>
+"""
+
+
+def translated(page, translate=capitals):
+    return translate_html(job(page, "a.html", translate)).decode()
+
+
+def test_only_text_and_readable_attributes_change():
+    expected = PAGE
+    for text in (
+        "my page", "all about it", "a hint", "there", "press ", "read on", "a picture", '"send', "ask ", " now",
+    ):  # fmt: skip
+        expected = expected.replace(text, text.upper())
+    expected = expected.replace("hello   <", "HELLO <").replace(" and\n     <", " AND <")
+    expected = expected.replace("caf&eacute; &amp; bar", "CAFÉ &amp; BAR")
+    assert translated(PAGE) == expected
+
+
+def test_sentences_are_given_without_entities_and_line_ends():
+    seen = []
+    translated(PAGE, lambda texts: seen.extend(texts) or texts)
+    assert "press {x0} and <x1>read on</x1>." in seen
+    assert "café & bar <b>" in seen
+    assert "Brand" not in " ".join(seen)
+
+
+def test_an_untranslated_page_is_the_same_page():
+    assert translated(PAGE, list) == PAGE
+
+
+def test_tags_move_with_their_words():
+    assert translated("<p>see <b>it</b> now</p>", backwards) == "<p>now <b> it </b> see</p>"
+
+
+def test_text_that_looks_like_markup_stays_text():
+    page = "<p>use &lt;b&gt; and &lt;x0&gt; or <i>a</i> b</p>"
+    assert translated(page) == "<p>USE &lt;b&gt; AND &lt;x0&gt; OR <i>A</i> B</p>"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_the_encoding_is_kept(encoding):
+    declared = "<meta charset=windows-1252>" if encoding == "cp1252" else ""
+    page = f"{declared}<p>größe \u20ac</p>\r\n"
+    result = translate_html(job(page.encode(encoding), "a.html"))
+    assert result == f"{declared}<p>GRÖSSE \u20ac</p>\r\n".encode(encoding)
+
+
+def test_letters_that_the_encoding_lacks_become_entities():
+    page = b"<meta charset=windows-1252><p>word</p>"
+    result = translate_html(job(page, "a.html", lambda texts: ["слово" for _ in texts]))
+    assert b"<p>&#1089;&#1083;" in result
+
+
+def test_an_undeclared_encoding_is_that_of_browsers_and_a_false_one_is_refused():
+    assert translate_html(job(b"<p>caf\xe9</p>", "a.html")) == b"<p>CAF\xc9</p>"
+    with pytest.raises(InputError, match="not UTF-8"):
+        translate_html(job(b"<meta charset=utf-8><p>caf\xe9</p>", "a.html"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["<p>a <b", "<p>a <!-- b", "a < b", "<svg><svg>a</svg>", "</ x>a", "<p title=it's>a</p>"],
+)
+def test_broken_pages_keep_all_their_characters(page):
+    assert translated(page, list) == page
+    assert translated(page).lower().replace("&lt;", "<") == page
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "<b>",
+                "</b>",
+                "<i>",
+                "</i>",
+                "<p>",
+                "<br>",
+                "a",
+                " ",
+                "&lt;",
+                "<code>",
+                "</code>",
+                "<!--c-->",
+                "'",
+                '"',
+                "<",
+            ]
+        )
+    )
+)
+def test_any_markup_comes_back(parts):
+    page = "".join(parts)
+    assert translated(page, list) == page
+    changed = translated(page, backwards)
+    tags = r"<[a-z/!][^<>]*>"
+    assert sorted(re.findall(tags, changed)) == sorted(re.findall(tags, page))
+
+
+@pytest.mark.parametrize(
+    "part", ["<a ", "<b>", "<!--", '<a b="', "<code>", "</i>", "&", "<svg>", "<a b='c\""]
+)
+def test_hostile_pages_take_linear_time(part):
+    start = time.process_time()
+    translated(part * (100_000 // len(part)), list)
+    assert time.process_time() - start < 5

@@ -1,0 +1,102 @@
+"""Documents: files that are translated with their markup in place, each format in one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from transduce.errors import InputError
+from transduce.storage.disk import whole_file
+from transduce.translation.documents.job import Job
+from transduce.translation.translator import Translator
+
+MOST_BYTES = 200_000_000  # of a file
+# The function for each suffix; its module is only imported when it is used.
+FORMATS = {
+    ".txt": "plain_text.translate_plain_text",
+    ".srt": "subtitles.translate_subtitles",
+    ".vtt": "subtitles.translate_subtitles",
+    ".html": "html.translate_html",
+    ".htm": "html.translate_html",
+    ".docx": "docx.translate_docx",
+    ".odt": "odt.translate_odt",
+    ".po": "po.translate_po",
+    ".pot": "po.translate_po",
+    ".tmx": "tmx.translate_tmx",
+    ".xlf": "xliff.translate_xliff",
+    ".xliff": "xliff.translate_xliff",
+}
+
+
+def translate_document(translator: Translator, source: str | Path, target: str | Path) -> list[str]:
+    """Translate a file into another one of the same format, and return notices about it.
+
+    The suffix of the source chooses the format. The target is written completely or not at all.
+    """
+    source = Path(source)
+    target = Path(target)
+    check_files(source, target)
+    if source.stat().st_size > MOST_BYTES:
+        raise InputError(
+            f"{source} has {source.stat().st_size:,} bytes; expected at most {MOST_BYTES:,}"
+        )
+    data, notices = translate_bytes(translator, source.read_bytes(), source.name)
+    with whole_file(target) as file:
+        file.write(data)
+    return notices
+
+
+def translate_bytes(translator: Translator, data: bytes, name: str) -> tuple[bytes, list[str]]:
+    """Translate the content of a file, and return the new content and notices about it."""
+    notices: list[str] = []
+
+    def translate(texts: list[str]) -> list[str]:
+        # A text that occurs several times, such as a header, is translated once.
+        unique = list(dict.fromkeys(texts))
+        translations = translator.translate(unique)
+        for translation in translations:
+            notices.extend(translation.notices)
+        found = {text: item.text for text, item in zip(unique, translations, strict=True)}
+        return [found[text] for text in texts]
+
+    settings = translator.recipe.data
+    languages = (settings.source_language, settings.target_language)
+    return _format(name)(Job(data, name, translate, languages)), notices
+
+
+def is_document(path: Path) -> bool:
+    """Return whether a file has a format with markup, by its suffix."""
+    return path.suffix.lower() in FORMATS and path.suffix.lower() != ".txt"
+
+
+def check_files(source: Path, target: Path) -> None:
+    """Check that one file can be translated into the other."""
+    if _named(source.name) != _named(target.name):
+        raise InputError(
+            f"{source.name} cannot be translated into {target.name}: both must have the same "
+            "suffix; formats are not converted"
+        )
+    if not source.is_file():
+        raise InputError(f"{source} is not a file; expected a document to translate")
+    if not target.parent.is_dir():
+        raise InputError(
+            f"{target.name} cannot be written: {target.parent} is not a folder; create it first"
+        )
+    if target.exists() and source.samefile(target):
+        raise InputError(f"{source} is both the input and the output; choose another output file")
+
+
+def _named(name: str) -> str:
+    """Return the function for a file, as its suffix names it."""
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise InputError(f"{name} has the suffix {suffix!r}; expected one of {known}")
+    return FORMATS[suffix]
+
+
+def _format(name: str) -> Callable[[Job], bytes]:
+    module, _, function = _named(name).partition(".")
+    found: Callable[[Job], bytes] = getattr(import_module(f"{__name__}.{module}"), function)
+    return found

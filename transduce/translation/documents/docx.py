@@ -1,0 +1,34 @@
+"""Documents of Microsoft Word (.docx)."""
+
+from __future__ import annotations
+
+import re
+
+from transduce.errors import InputError
+from transduce.translation.documents.docx_paragraph import WORD, Paragraph
+from transduce.translation.documents.job import Job
+from transduce.translation.documents.tags import segment
+from transduce.translation.documents.xml_content import parse_xml, xml_bytes
+from transduce.translation.documents.zip_archive import Archive
+
+_PARTS = re.compile(r"word/(?:document|header|footer|footnotes|endnotes)\d*\.xml")
+
+
+def translate_docx(job: Job) -> bytes:
+    """Translate all paragraphs: of the text, tables, text boxes, headers, footers and notes."""
+    archive = Archive(job.data, job.name)
+    parts = [part for part in archive.names if _PARTS.fullmatch(part)]
+    if not any(part.startswith("word/document") for part in parts):
+        raise InputError(f"{job.name} is not a Word document: it has no word/document.xml")
+
+    sources = {part: archive.read(part) for part in parts}
+    trees = {part: parse_xml(data, f"{job.name}: {part}") for part, data in sources.items()}
+    paragraphs = []
+    for tree in trees.values():
+        paragraphs += [Paragraph(element) for element in tree.iter(f"{WORD}p")]
+
+    segments = [segment(paragraph.tokens) for paragraph in paragraphs]
+    for paragraph, tokens in zip(paragraphs, job.translate_segments(segments), strict=True):
+        if tokens is not None:
+            paragraph.write(tokens)
+    return archive.replaced({part: xml_bytes(trees[part], sources[part]) for part in parts})

@@ -1,0 +1,74 @@
+"""Message catalogues of gettext (.po): messages without a translation get one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from transduce.errors import InputError, require
+from transduce.translation.documents.job import Job
+from transduce.translation.documents.text_encoding import Encoding, decode
+
+_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
+_CHARSET = re.compile(rb"charset=([\w.:-]{1,40})", re.IGNORECASE)
+_MOST_PLURALS = 10
+
+
+def translate_po(job: Job) -> bytes:
+    """Translate a catalogue. Translated, fuzzy and obsolete messages stay as they are."""
+    catalogue, encoding, text = _parse(job)
+    entries = [entry for entry in catalogue if _is_open(entry)]
+
+    # The first form of a plural is the singular, all others are the plural.
+    texts = [entry.msgid for entry in entries]
+    texts += [entry.msgid_plural for entry in entries if entry.msgid_plural]
+    translations = job.translate(texts)
+    plurals = iter(translations[len(entries) :])
+    forms = _plural_forms(catalogue)
+    for entry, translation in zip(entries, translations, strict=False):
+        if entry.msgid_plural:
+            plural = next(plurals)
+            entry.msgstr_plural = dict.fromkeys(range(forms), plural)
+            entry.msgstr_plural[0] = plural if forms == 1 else translation
+        else:
+            entry.msgstr = translation
+
+    if "Language" in catalogue.metadata and not catalogue.metadata["Language"]:
+        catalogue.metadata["Language"] = job.languages[1]
+    written = str(catalogue)
+    if not written.endswith("\n"):
+        written += "\n"
+    if "\r\n" in text:
+        written = written.replace("\r\n", "\n").replace("\n", "\r\n")
+    return encoding.encode(written)
+
+
+def _parse(job: Job) -> tuple[Any, Encoding, str]:
+    """Return the catalogue, the encoding of its file, and its text."""
+    polib = require("polib", extra="documents")
+    declared = _CHARSET.search(job.data[:4096])
+    name = declared[1].decode() if declared else "utf-8"
+    try:
+        text, encoding = decode(job.data, job.name, "utf-8" if name == "CHARSET" else name)
+    except LookupError:
+        raise InputError(f"{job.name} declares the unknown encoding {name}; use UTF-8") from None
+    # The library takes a string of one line for the name of a file.
+    content = text.replace("\r\n", "\n") + "\n\n"
+    try:
+        return polib.pofile(content), encoding, text
+    except OSError as error:
+        reason = str(error).removeprefix("Syntax error in po file ").partition("\n")[0]
+        raise InputError(f"{job.name} is damaged: it is not a catalogue ({reason})") from None
+
+
+def _is_open(entry: Any) -> bool:
+    """Return whether a message has no translation yet."""
+    if entry.obsolete or entry.fuzzy or not entry.msgid:
+        return False
+    return not (entry.msgstr or any(entry.msgstr_plural.values()))
+
+
+def _plural_forms(catalogue: Any) -> int:
+    """Return how many plural forms the target language has, as the header says; else two."""
+    found = _PLURALS.search(catalogue.metadata.get("Plural-Forms", ""))
+    return min(max(int(found[1]), 1), _MOST_PLURALS) if found else 2

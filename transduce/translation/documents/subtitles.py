@@ -1,0 +1,105 @@
+"""Subtitles (.srt and .vtt): the text of each cue is translated and wrapped again."""
+
+from __future__ import annotations
+
+import re
+
+from transduce.errors import InputError
+from transduce.translation.documents.job import Job
+from transduce.translation.documents.text_encoding import decode
+
+_WIDTH = 42  # characters of a line that viewers can read in time
+_NEW_LINE = r"(?:\r\n|\n|\r|\Z)"
+_TIMES = rf"[ \t]*(?:\d+:)?\d+:\d+[,.]\d+[ \t]*-->[^\r\n]*{_NEW_LINE}"
+_TIMING = re.compile(rf"^{_TIMES}", re.MULTILINE)
+# The text of a cue ends at a blank line, or where a careless author has left it out.
+_CUE_TEXT = re.compile(
+    rf"(?:(?!(?:\d+[ \t]*{_NEW_LINE})?{_TIMES})[^\r\n]*[^\s][^\r\n]*{_NEW_LINE})+"
+)
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_POSITION = re.compile(r"(?:\{\\[^{}]*\})*")  # such as {\an8} at the start of a cue
+_TAG = re.compile(r"<[^<>]*>")
+_DIALOGUE = ("-", "\u2013", "\u2014")  # each line has another speaker
+
+
+def translate_subtitles(job: Job) -> bytes:
+    """Translate the cues of a subtitle file; everything else stays as it is."""
+    text, encoding = decode(job.data, job.name)
+    cues = _find_cues(text)
+    if not cues and text.strip().removeprefix("WEBVTT").strip():
+        raise InputError(f"{job.name} has no times such as 00:00:01,000 --> 00:00:02,000")
+
+    # A cue is one text, unless its lines are a dialogue.
+    texts: list[str] = []
+    counts = []
+    for start, end in cues:
+        lines = _LINE_END.split(text[start:end])
+        parts = lines if _is_dialogue(lines) else [" ".join(line.strip() for line in lines)]
+        texts += parts
+        counts.append(len(parts))
+    translations = iter(job.translate(texts))
+
+    # Write what is between the cues, and the new cues.
+    written = []
+    done = 0
+    for (start, end), count in zip(cues, counts, strict=True):
+        parts = [next(translations) for _ in range(count)]
+        line_end = _LINE_END.search(text, start)
+        new_line = line_end[0] if line_end else "\n"
+        if count == 1:
+            parts = _wrap(parts[0], _LINE_END.split(text[start:end]))
+        written += [text[done:start], new_line.join(parts)]
+        done = end
+    return encoding.encode("".join([*written, text[done:]]))
+
+
+def _find_cues(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of the text of each cue, without the line end behind it."""
+    cues = []
+    for timing in _TIMING.finditer(text):
+        found = _CUE_TEXT.match(text, timing.end())
+        if found:
+            start = _POSITION.match(text, found.start())
+            assert start is not None
+            end = found.end() - len(found[0]) + len(found[0].rstrip("\r\n"))
+            cues.append((start.end(), end))
+    return cues
+
+
+def _is_dialogue(lines: list[str]) -> bool:
+    return len(lines) > 1 and all(
+        _TAG.sub("", line).lstrip().startswith(_DIALOGUE) for line in lines
+    )
+
+
+def _wrap(translation: str, source_lines: list[str]) -> list[str]:
+    """Return the translation in about as many lines as the source, of similar lengths."""
+    words = _words(translation)
+    widest = max(_WIDTH, *map(_width, source_lines))
+    total = _width(translation)
+    count = max(len(source_lines), -(-total // widest))
+    # The smallest width that needs no more lines.
+    width = -(-total // count)
+    while len(lines := _fill(words, width)) > count:
+        width += 1
+    return lines
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text; spaces inside a tag do not separate words."""
+    protected = _TAG.sub(lambda tag: tag[0].replace(" ", "\0"), text)
+    return [word.replace("\0", " ") for word in protected.split(" ")]
+
+
+def _fill(words: list[str], width: int) -> list[str]:
+    lines = [words[0]]
+    for word in words[1:]:
+        if _width(lines[-1]) + 1 + _width(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _width(text: str) -> int:
+    return len(_TAG.sub("", text))

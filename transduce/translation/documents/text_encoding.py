@@ -1,0 +1,42 @@
+"""The encoding of a text file: its bytes as text, and a changed text as bytes of the same kind."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+from transduce.errors import InputError
+
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding of a file, and the byte-order mark that it starts with."""
+
+    name: str = "utf-8"
+    mark: bytes = b""
+
+    def encode(self, text: str, errors: str = "replace") -> bytes:
+        """Return a text in this encoding."""
+        return self.mark + text.encode(self.name, errors)
+
+
+def decode(data: bytes, name: str, encoding: str = "utf-8") -> tuple[str, Encoding]:
+    """Return the text of a file; a byte-order mark overrules the encoding."""
+    found = Encoding(encoding)
+    for mark, marked_encoding in _MARKS.items():
+        if data.startswith(mark):
+            found = Encoding(marked_encoding, mark)
+    body = data[len(found.mark) :]
+    try:
+        return body.decode(found.name), found
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name} is not {found.name.upper()} (byte 0x{body[error.start]:02x} at "
+            f"{len(found.mark) + error.start + 1}); convert it first"
+        ) from None

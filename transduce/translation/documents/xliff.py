@@ -1,0 +1,102 @@
+"""Localization files (.xlf, .xliff) of the versions 1.2 and 2: empty targets are filled."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+from transduce.errors import InputError
+from transduce.translation.documents.job import Job
+from transduce.translation.documents.tags import segment
+from transduce.translation.documents.xml_content import (
+    Content,
+    Element,
+    InlineRules,
+    insert_behind,
+    local_name,
+    parse_xml,
+    xml_bytes,
+)
+
+_PLACEHOLDER = re.compile(r"[%{$]")
+
+
+class _Rules(InlineRules):
+    """The inline elements of XLIFF, of which placeholders such as %s are words."""
+
+    def is_word(self, element: Element) -> bool:
+        """Return whether an element is a placeholder for a value."""
+        shown = "".join(element.itertext()) if isinstance(element.tag, str) else ""
+        described = [element.get(name, "") for name in ("equiv-text", "equiv", "disp")]
+        return any(map(_PLACEHOLDER.search, [shown, *described]))
+
+
+_RULES = _Rules(containers={"g", "mrk", "pc"})
+
+
+def translate_xliff(job: Job) -> bytes:
+    """Fill the targets that are empty. Finished ones, and texts marked as fixed, stay."""
+    tree = parse_xml(job.data, job.name)
+    root = tree.getroot()
+    if local_name(root) != "xliff":
+        raise InputError(f"{job.name} is not XLIFF: it starts with <{local_name(root)}>")
+    is_old = root.get("version", "").startswith("1")
+    unit_name = "trans-unit" if is_old else "segment"
+    _set_language(root, job.languages[1], is_old)
+
+    contents = []
+    for unit in root.iter(f"{{*}}{unit_name}"):
+        source = unit.find("{*}seg-source")
+        if source is None:
+            source = unit.find("{*}source")
+        if source is not None and _is_open(unit):
+            contents.append(Content(_new_target(unit, source, is_old), _RULES))
+
+    segments = [segment(content.tokens) for content in contents]
+    for content, tokens in zip(contents, job.translate_segments(segments), strict=True):
+        if tokens is not None:
+            content.write(tokens)
+    return xml_bytes(tree, job.data)
+
+
+def _set_language(root: Element, language: str, is_old: bool) -> None:
+    """Name the target language where it is missing."""
+    if not language:
+        return
+    if not is_old:
+        root.set("trgLang", root.get("trgLang") or language)
+        return
+    for file in root.iter("{*}file"):
+        file.set("target-language", file.get("target-language") or language)
+
+
+def _is_open(unit: Element) -> bool:
+    """Return whether a unit may be translated and has no translation yet."""
+    for element in (unit, *unit.iterancestors()):
+        allowed = element.get("translate")
+        if allowed is not None:
+            if allowed == "no":
+                return False
+            break
+    target = unit.find("{*}target")
+    return target is None or not (len(target) or (target.text or "").strip())
+
+
+def _new_target(unit: Element, source: Element, is_old: bool) -> Element:
+    """Put a copy of the source where the target belongs, and mark it as machine translation."""
+    target = copy.deepcopy(source)
+    target.tag = source.tag.rpartition("}")[0] + "}target" if "}" in source.tag else "target"
+    target.attrib.clear()
+    old = unit.find("{*}target")
+    if old is not None:
+        target.attrib.update(old.attrib)
+        target.tail = old.tail
+        unit.replace(old, target)
+    else:
+        insert_behind(source, target)
+    if is_old:
+        target.set("state", "needs-review-translation")
+        target.set("state-qualifier", "mt-suggestion")
+    else:
+        unit.set("state", "translated")
+    return target

@@ -1,0 +1,76 @@
+"""Documents that are ZIP archives: read with a limit on their size, written with parts replaced."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from transduce.errors import InputError
+
+MOST_BYTES = 500_000_000  # of all parts together
+MOST_PARTS = 20_000
+_OLE = b"\xd0\xcf\x11\xe0"  # the start of an old or encrypted document of Microsoft Office
+_IS_ENCRYPTED = 0x1
+
+
+class Archive:
+    """The parts of a document."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self._data = data
+        self._name = name
+        if data.startswith(_OLE):
+            raise InputError(
+                f"{name} is protected by a password, or in an old format; save it as a new file "
+                "without a password"
+            )
+        with self._opened() as archive:
+            self._infos = archive.infolist()
+        size = sum(info.file_size for info in self._infos)
+        if size > MOST_BYTES or len(self._infos) > MOST_PARTS:
+            raise InputError(
+                f"{name} unpacks to {size:,} bytes in {len(self._infos):,} parts; expected at "
+                f"most {MOST_BYTES:,} bytes and {MOST_PARTS:,} parts"
+            )
+        if any(info.flag_bits & _IS_ENCRYPTED for info in self._infos):
+            raise InputError(f"{name} is protected by a password; remove it first")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all parts."""
+        return [info.filename for info in self._infos]
+
+    def read(self, part: str) -> bytes:
+        """Return the content of a part."""
+        with self._opened() as archive:
+            return archive.read(part)
+
+    def replaced(self, parts: Mapping[str, bytes]) -> bytes:
+        """Return the archive with new contents of some parts; order and settings stay."""
+        file = io.BytesIO()
+        with self._opened() as archive, zipfile.ZipFile(file, "w") as written:
+            written.comment = archive.comment
+            for info in self._infos:
+                new = parts.get(info.filename)
+                written.writestr(info, archive.read(info) if new is None else new)
+        return file.getvalue()
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
+                yield archive
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            ValueError,
+            OSError,
+        ) as error:
+            raise InputError(
+                f"{self._name} is damaged, or not of the kind that its name says ({error})"
+            ) from None
