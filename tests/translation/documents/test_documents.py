@@ -7,7 +7,7 @@ import pytest
 
 from tests.translation.documents.samples import docx, odt, unpacked
 from tests.translation.documents.test_html import PAGE
-from transduce.cli.shell import main
+from transduce.cli.commands import run
 from transduce.errors import InputError, MissingExtra
 from transduce.translation import documents
 from transduce.translation.documents import translate_document
@@ -119,12 +119,12 @@ def test_the_command_translates_a_document(bundle, tmp_path, sentences, capsys):
     page = tmp_path / "a.html"
     page.write_text(f"<p>{sentences[0]}</p>\n")
     command = ["translate", "--model", str(bundle.path), "--input", str(page)]
-    assert main([*command, "--output", str(tmp_path / "b.html")]) == 0
+    assert run([*command, "--output", str(tmp_path / "b.html")]) == 0
     result = (tmp_path / "b.html").read_text()
     assert result.startswith("<p>")
     assert sentences[0] not in result
     # As text, every line is translated for itself, whatever the suffix of the output is.
-    assert main([*command, "--output", str(tmp_path / "c.txt"), "--format", "text"]) == 0
+    assert run([*command, "--output", str(tmp_path / "c.txt"), "--format", "text"]) == 0
     assert (tmp_path / "c.txt").read_text().startswith("<p>")
 
 
@@ -141,5 +141,5 @@ def test_options_that_do_not_fit_are_refused_before_the_model_is_loaded(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text("<p>a</p>")
-    assert main(["translate", "--model", "none", "--input", "a.html", *options]) == 2
+    assert run(["translate", "--model", "none", "--input", "a.html", *options]) == 2
     assert message in capsys.readouterr().err
