@@ -51,6 +51,7 @@ OPTIONAL = {
     "pyarrow": "data",
     "zstandard": "data",
     "sentencex": "text",
+    "polib": "documents",
     "ctranslate2": "ctranslate2",
     "transformers": "export",
     "onnx": "export",
@@ -63,6 +64,7 @@ COMMANDS = {
     "data get phrases --out phrases": "phrases",
     "doctor corpus.parquet": "data",
     "doctor corpus.en.zst corpus.de.zst": "data",
+    "translate --model run --input app.po --output app.de.po": "documents",
     "translate --model run --engine ctranslate2 1": "ctranslate2",
     "export run --to ctranslate2 out": "ctranslate2",
     "export run --to argos out.argosmodel": "ctranslate2",
@@ -99,7 +101,7 @@ def write_corpus(folder: Path) -> None:
         (folder / f"{split}.en").write_text("".join(sources), encoding="utf-8")
         (folder / f"{split}.de").write_text("".join(targets), encoding="utf-8")
     (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-    for name in ("corpus.parquet", "corpus.en.zst", "corpus.de.zst"):
+    for name in ("corpus.parquet", "corpus.en.zst", "corpus.de.zst", "app.po"):
         (folder / name).write_bytes(b"x")
 
 
