@@ -240,9 +240,10 @@ def test_an_answer_that_would_take_too_long_is_given_up(make_server):
 
 def test_more_requests_than_the_server_can_hold_are_refused(make_server):
     with make_server(max_requests=1) as server:
-        with server.service._places:
-            status, answer = server.post("/v1/translate", {"text": "42 hours"})
-        assert (status, answer.keys()) == (503, {"error"})
+        for stream in (False, True):
+            with server.service._places:
+                status, answer = server.post("/v1/translate", {"text": "42", "stream": stream})
+            assert (status, answer.keys()) == (503, {"error"})
         assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
 
 

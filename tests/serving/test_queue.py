@@ -1,5 +1,6 @@
 """The queue: every sentence gets its own result, in turn, and nothing waits without bounds."""
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -243,6 +244,50 @@ def test_a_closed_queue_refuses_everything(make, echo, threads):
     assert not queue.is_alive
 
 
+class Costly(Echo):
+    """Takes as long for a batch as a base model in CTranslate2 on one core, twenty times faster."""
+
+    workers = 2
+
+    def search(self, sources, config, **options):
+        time.sleep((0.25 + 0.065 * len(sources)) / 20)
+        return super().search(sources, config, **options)
+
+
+def slow_short_request(queue, count=50):
+    """The time that nine of ten short requests do not exceed."""
+    seconds = []
+    for _ in range(count):
+        start = time.monotonic()
+        queue.search([[1] * 25], CONFIG)
+        seconds.append(time.monotonic() - start)
+        time.sleep(0.002)
+    return sorted(seconds)[int(0.9 * count)]
+
+
+def test_short_requests_beside_a_document_take_less_than_three_times_as_long(make, threads):
+    queue = make(Costly())
+    idle = slow_short_request(queue)
+    stop = threading.Event()
+
+    def translate_document():
+        while not stop.is_set():
+            queue.search([[2] * 25] * 400, CONFIG)
+
+    document = threads.submit(translate_document)
+    try:
+        wait_until(lambda: queue.waiting_tokens)
+        beside = slow_short_request(queue)
+    finally:
+        stop.set()
+        queue.engine.go.set()
+    document.cancel()
+    queue.close()
+    with contextlib.suppress(Busy):
+        document.result(10)
+    assert beside < 3 * idle + 0.03
+
+
 class Streaming(Echo):
     """A stand-in for a GPU: three places; a sentence leaves after as many steps as it has tokens."""
 
@@ -302,10 +347,11 @@ def test_a_sentence_that_is_too_long_for_the_places_is_not_starved(make, threads
         while not stop.is_set():
             queue.search([[1, 1]] * 4, CONFIG)
 
-    busy = [threads.submit(keep_busy) for _ in range(3)]
+    busy = [threads.submit(keep_busy) for _ in range(12)]
     wait_until(lambda: engine.joined)
     try:
-        assert ids(queue.search([[2] * 30], CONFIG)) == [[2] * 30]
+        with calling(Caller(5)):
+            assert ids(queue.search([[2] * 30], CONFIG)) == [[2] * 30]
     finally:
         stop.set()
     for call in busy:

@@ -73,8 +73,11 @@ class Service:
             caller.cancelled.set()
             watch.cancel()
 
-    async def stream(self, function: Callable[[Emit], Any]) -> AsyncIterator[bytes]:
-        """Run a function in a thread and yield what it emits as server-sent events."""
+    def stream(self, function: Callable[[Emit], Any]) -> AsyncIterator[bytes]:
+        """Run a function in a thread, and return what it emits as server-sent events.
+
+        A request that the server has no room for is refused here, before any answer is sent.
+        """
         caller = Caller(self.settings.answer_seconds)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -91,13 +94,7 @@ class Service:
             finally:
                 loop.call_soon_threadsafe(events.put_nowait, None)
 
-        running = self._start(caller, work)
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            await running
-        finally:
-            caller.cancelled.set()
+        return _until_done(events, self._start(caller, work), caller)
 
     def close(self) -> None:
         """Stop all threads."""
@@ -117,6 +114,18 @@ class Service:
                 self._places.release()
 
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+async def _until_done(
+    events: asyncio.Queue[bytes | None], running: asyncio.Future[None], caller: Caller
+) -> AsyncIterator[bytes]:
+    """Yield events until the function that emits them has ended; if nobody listens, cancel it."""
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        await running
+    finally:
+        caller.cancelled.set()
 
 
 async def _disconnected(request: Request) -> None:
