@@ -112,7 +112,7 @@ def compress(
     source: Annotated[
         Path | None, Help("sentences to measure with (default: generated phrases)")
     ] = None,
-    reference: Annotated[Path | None, Help("their translations, to compute BLEU")] = None,
+    reference: Annotated[Path | None, Help("their translations (default: no BLEU)")] = None,
     device: Device = None,
 ) -> None:
     """Write a model in fewer bytes, and compare quality, size and speed.

@@ -11,7 +11,13 @@ Part = Literal["table1", "table2", "table3", "table4", "figures", "claims", "rep
 
 
 def paper(
-    part: Annotated[Part, Help("which part of the paper; report shows all results")],
+    part: Annotated[
+        Part,
+        Help(
+            "table1, table2, table3, table4, figures, claims, or report, which shows all results",
+            value="PART",
+        ),
+    ],
     corpus: Annotated[
         str | None,
         Help("a recipe file or the name of a corpus; for table4, a folder of bracketed trees"),
@@ -40,10 +46,12 @@ def paper(
     ] = (),
     seed: Annotated[int, Help("seed of the training; its rows stand beside the others")] = 1,
     model: Annotated[
-        Path | None, Help("for figures and claims: a trained model or run", value="MODEL")
+        Path | None,
+        Help("for figures and claims: a trained model or run (default: none)", value="MODEL"),
     ] = None,
     tokens_per_second: Annotated[
-        float | None, Help("for --dry-run: training speed of the first row, in target tokens")
+        float | None,
+        Help("for --dry-run: target tokens per second of the first row (default: not known)"),
     ] = None,
     dry_run: Annotated[bool, Help("say what each row would cost, and train nothing")] = False,
     device: Annotated[
