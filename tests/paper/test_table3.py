@@ -115,6 +115,9 @@ def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monk
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
     assert rows["| base"].endswith(f"commit {commit} |")
     assert rows["| A-h1"].endswith("missing |")
+    base, varied = (results.find_result(out, "table3", name) for name in ("base", "D-ls0.0"))
+    share = varied.flops / varied.seconds / (base.flops / base.seconds)
+    assert rows["| D-ls0.0"].split(" | ")[10] == f"{share:.2f}"
     assert f"other commits, {commit}" in page
     assert "Not measured yet: A-h1, " in page
     assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 1

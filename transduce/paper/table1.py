@@ -125,10 +125,10 @@ def section(out: Path, commit: str) -> Section:
         f"depends on every other; convolutions (k={K}) are dilated, restricted attention has "
         f"r={R}. A path that grows with the logarithm of n has an exponent that falls to 0."
     ]
-    figures = [
-        Figure(f"table1-{name}.svg", label, _chart(name, label, results))
-        for name, label in CURVES.items()
-    ]
+    figures = []
+    if results:
+        for name, label in CURVES.items():
+            figures.append(Figure(f"table1-{name}.svg", label, _chart(name, label, results)))
     return Section("Table 1: layer types", paragraphs, [Table(head, lines)], figures)
 
 

@@ -141,6 +141,8 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
 
 
 def _figures(ours: Mapping[str, Result]) -> list[Figure]:
+    if not ours:
+        return []
     losses = {}
     costs = {}
     for name, result in ours.items():

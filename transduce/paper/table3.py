@@ -32,12 +32,13 @@ def section(out: Path, commit: str) -> Section:
         if _SEED.search(name):
             lines.append(_line(name, result, base, commit))
     head = ("row", "change", "PPL", "paper", "BLEU", "paper", "difference from base", "paper's",
-            "parameters (M)", "paper", "note")  # fmt: skip
+            "parameters (M)", "paper", "speed per FLOP", "note")  # fmt: skip
     missing = [name for name in TABLE_3 if name not in results]
     paragraphs = [
         "Perplexity per token and sacreBLEU on the validation set, from the average of the last "
         "checkpoints, beam search and length penalty of §6.1. The paper's BLEU is tokenized "
-        "(newstest2013); differences from base can be compared, absolute values cannot.",
+        "(newstest2013); differences from base can be compared, absolute values cannot. The speed "
+        "is that of training in FLOPs per second, as a share of base's.",
         *_spread(results),
         *_agreement(results),
     ]
@@ -54,15 +55,16 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
     parameters = count_parameters(TABLE_3[row].model) / 1e6
     cells = [name, paper.change, "", f"{paper.perplexity:.2f}", "", f"{paper.bleu:.1f}", "",
              f"{papers_difference:+.1f}" if row != "base" else "", f"{parameters:.0f}",
-             f"{paper.parameters:.0f}" if paper.parameters else "", "missing"]  # fmt: skip
+             f"{paper.parameters:.0f}" if paper.parameters else "", "", "missing"]  # fmt: skip
     if result is None:
         return cells
     cells[2] = f"{result.numbers['perplexity']:.2f}"
     cells[4] = f"{_bleu(result):.1f}"
-    if base is not None and row != "base":
+    if base is not None and name != "base":
         cells[6] = f"{_bleu(result) - _bleu(base):+.1f}"
+        cells[10] = f"{_speed(result) / _speed(base):.2f}"
     cells[8] = f"{result.numbers['parameters'] / 1e6:.0f}"
-    cells[10] = "" if result.commit == commit else f"commit {result.commit}"
+    cells[11] = "" if result.commit == commit else f"commit {result.commit}"
     return cells
 
 
@@ -82,6 +84,11 @@ def _figures(results: Mapping[str, Result]) -> list[Figure]:
     return [Figure("table3-differences.svg", title, svg)]
 
 
+def _speed(result: Result) -> float:
+    """Return the FLOPs per second of training."""
+    return (result.flops or 0.0) / max(result.seconds, 1e-9)
+
+
 def _bleu(result: Result) -> float:
     return float(result.numbers["validation"]["bleu"])
 
@@ -89,6 +96,8 @@ def _bleu(result: Result) -> float:
 def _spread(results: Mapping[str, Result]) -> list[str]:
     """Return how far the seeds of base are apart, which a difference must exceed to mean much."""
     scores = [_bleu(result) for name, result in results.items() if _SEED.sub("", name) == "base"]
+    if not scores:
+        return []
     if len(scores) < 2:
         return ["One seed of base only: how far chance alone moves BLEU is not known."]
     spread = max(scores) - min(scores)
