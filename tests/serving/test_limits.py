@@ -121,6 +121,19 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(strict):
         assert answer_of(connection)[0] == 413
 
 
+def test_a_refusal_reaches_a_client_that_still_sends(strict):
+    head = b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+    with connect(strict) as connection:
+        connection.sendall(head)
+        time.sleep(0.2)
+        connection.sendall(b"not read\n")
+        # The connection stays usable, because the whole body was read.
+        connection.sendall(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        status, content = answer_of(connection)
+        assert status == 404
+        assert b"HTTP/1.1 200" in content
+
+
 def test_texts_that_are_too_long_or_too_many_are_refused(strict):
     assert strict.post("/v1/translate", {"text": "a" * 2_001})[0] == 413
     assert strict.post("/v1/translate", {"text": ["a"] * 6})[0] == 413

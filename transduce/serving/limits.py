@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transduce.serving.security import RequestError
 from transduce.serving.service import Service
+
+REST_SECONDS = 1.0  # for the rest of a body that was refused
 
 
 class BodyLimits:
@@ -26,10 +29,11 @@ class BodyLimits:
         body = _Body(scope, receive, self.service)
 
         async def send_and_close(message: Message) -> None:
-            # What is left of a body is not waited for. A stopping server takes no more requests.
-            is_start = message["type"] == "http.response.start"
-            if is_start and (not body.is_complete or self.service.is_draining):
-                message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+            if message["type"] == "http.response.start":
+                await body.read_rest()
+                # A stopping server takes no more requests.
+                if not body.is_complete or self.service.is_draining:
+                    message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             await send(message)
 
         await self.app(scope, body.receive, send_and_close)
@@ -65,6 +69,18 @@ class _Body:
             self._refuse_size()
         self.is_complete = not message.get("more_body", False)
         return message
+
+    async def read_rest(self) -> None:
+        """Read what is left of a body, but not for long.
+
+        If a connection is closed before everything is read, the client may lose the answer.
+        """
+        with contextlib.suppress(TimeoutError, RequestError):
+            async with asyncio.timeout(REST_SECONDS):
+                while not self.is_complete:
+                    message = await self.receive()
+                    if message["type"] == "http.disconnect":
+                        return
 
     def _refuse_size(self) -> None:
         raise RequestError(
