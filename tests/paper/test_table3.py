@@ -98,6 +98,12 @@ def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
+def test_settings_may_also_follow_the_rows(text, tmp_path, capsys):
+    options = ("--dry-run", "--rows", "base", "training.steps=7")
+    assert command(text, tmp_path, *options) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["base", "7"]
+
+
 def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
     options = ("--rows", "base", "C-N2", "--dry-run", "--tokens-per-second", "16")
     assert command(text, tmp_path, *options) == 0

@@ -70,11 +70,13 @@ def paper(
     """
     from transduce.paper.command import Options, run_part
 
+    # Settings that follow --rows directly are read as rows.
+    settings = tuple(word for word in rows if "=" in word)
     options = Options(
         out=out,
         corpus=corpus,
-        overrides=overrides,
-        rows=rows,
+        overrides=(*overrides, *settings),
+        rows=tuple(word for word in rows if "=" not in word),
         budget=budget,
         seed=seed,
         model=model,

@@ -52,20 +52,33 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
     row = _SEED.sub("", name)
     paper = reference.TABLE_3[row]
     papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
-    parameters = count_parameters(TABLE_3[row].model) / 1e6
-    cells = [name, paper.change, "", f"{paper.perplexity:.2f}", "", f"{paper.bleu:.1f}", "",
-             f"{papers_difference:+.1f}" if row != "base" else "", f"{parameters:.0f}",
-             f"{paper.parameters:.0f}" if paper.parameters else "", "", "missing"]  # fmt: skip
-    if result is None:
-        return cells
-    cells[2] = f"{result.numbers['perplexity']:.2f}"
-    cells[4] = f"{_bleu(result):.1f}"
-    if base is not None and name != "base":
-        cells[6] = f"{_bleu(result) - _bleu(base):+.1f}"
-        cells[10] = f"{_speed(result) / _speed(base):.2f}"
-    cells[8] = f"{result.numbers['parameters'] / 1e6:.0f}"
-    cells[11] = "" if result.commit == commit else f"commit {result.commit}"
-    return cells
+
+    # Ours, as far as it is measured.
+    perplexity = bleu = difference = speed = ""
+    note = "missing"
+    parameters = count_parameters(TABLE_3[row].model)
+    if result is not None:
+        perplexity = f"{result.numbers['perplexity']:.2f}"
+        bleu = f"{_bleu(result):.1f}"
+        parameters = result.numbers["parameters"]
+        note = "" if result.commit == commit else f"commit {result.commit}"
+        if base is not None and name != "base":
+            difference = f"{_bleu(result) - _bleu(base):+.1f}"
+            speed = f"{_speed(result) / _speed(base):.2f}"
+    return [
+        name,
+        paper.change,
+        perplexity,
+        f"{paper.perplexity:.2f}",
+        bleu,
+        f"{paper.bleu:.1f}",
+        difference,
+        f"{papers_difference:+.1f}" if row != "base" else "",
+        f"{parameters / 1e6:.0f}",
+        f"{paper.parameters:.0f}" if paper.parameters else "",
+        speed,
+        note,
+    ]
 
 
 def _figures(results: Mapping[str, Result]) -> list[Figure]:

@@ -8,6 +8,7 @@ from transduce.paper.claims.toy_task import accuracy, small_config, train
 
 STEPS = 2_000
 LONGEST = 12
+MARGIN = 0.1  # a smaller difference may be chance
 TESTED = (4, 8, 12, 13, 14, 16, 20, 24)
 KINDS: tuple[Positions, ...] = ("sinusoidal", "learned", "rotary")
 
@@ -25,7 +26,7 @@ def experiment(context: Context) -> Finding:
     learned = min(inside.values()) > 0.9
     parts = [f"{kind} {inside[kind]:.0%} and {beyond[kind]:.0%}" for kind in KINDS]
     return Finding(
-        beyond["sinusoidal"] > beyond["learned"] if learned else None,
+        beyond["sinusoidal"] > beyond["learned"] + MARGIN if learned else None,
         f"Share of right tokens at the longest length trained on ({LONGEST}) and at 16: "
         f"{', '.join(parts)}. The paper only hopes that sinusoids extrapolate.",
         [Chart(f"Accuracy after training up to length {LONGEST}", "length", "", curves)],
