@@ -48,7 +48,7 @@ def test_every_path_is_described_and_every_described_path_exists(server):
     served = set()
     for route in create_app(server.service).routes:
         served |= {(route.path, method.lower()) for method in route.methods - {"HEAD"}}
-    # Only to tell clients of LibreTranslate that these are off, or another name of this one.
+    # Only for clients of LibreTranslate, or another name of this one.
     unnamed = {"/suggest", "/translate_file", "/download_file/{name}", "/spec"}
     described = {
         (path, method) for path, methods in description["paths"].items() for method in methods

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from transduce.errors import TransduceError
-from transduce.serving import deepl, libretranslate, page_routes, v1
+from transduce.serving import deepl, files, libretranslate, page_routes, v1
 from transduce.serving.caller import Busy, Cancelled
 from transduce.serving.limits import BodyLimits
 from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
@@ -97,6 +97,7 @@ def create_app(service: Service, write: Write | None = None) -> Starlette:
             *page_routes.ROUTES,
             *v1.ROUTES,
             *libretranslate.ROUTES,
+            *files.ROUTES,
             *deepl.ROUTES,
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready, methods=["GET"]),
@@ -120,6 +121,7 @@ def create_app(service: Service, write: Write | None = None) -> Starlette:
     )
     app.state.service = service
     app.state.metrics = metrics
+    app.state.files = files.FileStore()
     app.state.description = describe(service, version("transduce"))
     return app
 

@@ -16,28 +16,29 @@ from transduce.serving.models import base
 from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.security import RequestError
 from transduce.serving.service import Service
+from transduce.translation.documents import FORMATS
 from transduce.translation.result import Translation
 
 AUTO = "auto"
 MOST_ALTERNATIVES = 15
-FORMATS = ("text", "html")
+TEXT_FORMATS = ("text", "html")
 
 
 async def translate(request: Request) -> Response:
     """Translate a text or a list of them."""
     service: Service = request.app.state.service
     parameters = await read_parameters(request)
-    _admit(request, parameters)
+    admit(request, parameters)
     q = _required(parameters, "q")
     texts = _texts(q)
-    source = _language(service, parameters, "source")
-    target = _language(service, parameters, "target")
+    source = read_language(service, parameters, "source")
+    target = read_language(service, parameters, "target")
     if target == AUTO:
         raise RequestError(400, "auto is not supported as a target")
     _check_format(parameters)
     alternatives = _alternatives(parameters)
     service.check_texts(request, texts, too_much=400)
-    _check_pair(service, source, target)
+    check_pair(service, source, target)
 
     def work() -> tuple[list[text_work.Work], list[Translation]]:
         known_source = None if source == AUTO else source
@@ -59,7 +60,7 @@ async def detect_language(request: Request) -> Response:
     """Return the likely languages of a text."""
     service: Service = request.app.state.service
     parameters = await read_parameters(request)
-    _admit(request, parameters)
+    admit(request, parameters)
     texts = _texts(_required(parameters, "q"))
     service.check_texts(request, texts, too_much=400)
     text = "\n".join(texts)
@@ -92,8 +93,8 @@ async def show_settings(request: Request) -> Response:
             "apiKeys": service.gate.needs_key,
             "keyRequired": service.gate.needs_key,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": True,
+            "supportedFilesFormat": [*FORMATS],
             "language": {
                 "source": {"code": source, "name": name_of(source)},
                 "target": {"code": target, "name": name_of(target)},
@@ -107,17 +108,7 @@ async def refuse_suggestion(request: Request) -> Response:
     raise RequestError(403, "Suggestions are disabled on this server.")
 
 
-async def refuse_file(request: Request) -> Response:
-    """Answer as a server of LibreTranslate without files."""
-    raise RequestError(403, "Files translation are disabled on this server.")
-
-
-async def download_file(request: Request) -> Response:
-    """Answer that there is no such file."""
-    raise RequestError(404, "there is no such file")
-
-
-def _admit(request: Request, parameters: Parameters) -> None:
+def admit(request: Request, parameters: Parameters) -> None:
     """Check the key, which clients send under two names, or as null."""
     service: Service = request.app.state.service
     keys = [parameters.get("api_key"), parameters.get("apiKey")]
@@ -140,7 +131,8 @@ def _texts(q: Any) -> list[str]:
     return texts
 
 
-def _language(service: Service, parameters: Parameters, name: str) -> str:
+def read_language(service: Service, parameters: Parameters, name: str) -> str:
+    """Return the code of a language that some model knows, or "auto"."""
     value = _required(parameters, name)
     if not isinstance(value, str):
         raise RequestError(400, f"Invalid request: {name} must be a language code")
@@ -150,7 +142,10 @@ def _language(service: Service, parameters: Parameters, name: str) -> str:
     return language if language == AUTO else base(language)
 
 
-def _check_pair(service: Service, source: str, target: str) -> None:
+def check_pair(service: Service, source: str, target: str) -> None:
+    """Refuse languages that no model translates."""
+    if target == AUTO:
+        raise RequestError(400, "auto is not supported as a target")
     known = targets(service.models)
     if source != AUTO and target not in known[source]:
         raise RequestError(
@@ -162,7 +157,7 @@ def _check_pair(service: Service, source: str, target: str) -> None:
 
 def _check_format(parameters: Parameters) -> None:
     text_format = parameters.get("format")
-    if text_format not in (None, "", *FORMATS):
+    if text_format not in (None, "", *TEXT_FORMATS):
         raise RequestError(400, f"{str(text_format)[:40]} format is not supported")
 
 
@@ -202,7 +197,5 @@ _PATHS: list[tuple[str, Handler, list[str]]] = [
     ("/languages", list_languages, ["GET", "POST"]),
     ("/frontend/settings", show_settings, ["GET"]),
     ("/suggest", refuse_suggestion, ["POST"]),
-    ("/translate_file", refuse_file, ["POST"]),
-    ("/download_file/{name}", download_file, ["GET"]),
 ]
 ROUTES = [Route(path, handler, methods=methods) for path, handler, methods in _PATHS]

@@ -8,7 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from transduce.serving import schema
 from transduce.serving.languages import targets
-from transduce.serving.libretranslate import AUTO, FORMATS, MOST_ALTERNATIVES
+from transduce.serving.libretranslate import AUTO, MOST_ALTERNATIVES, TEXT_FORMATS
 from transduce.serving.service import Service
 
 Json = dict[str, Any]
@@ -97,7 +97,7 @@ def _libretranslate_paths(service: Service) -> Json:
             "q": {"anyOf": [text, texts]},
             "source": _STRING,
             "target": _STRING,
-            "format": {"enum": [*FORMATS, "", None]},
+            "format": {"enum": [*TEXT_FORMATS, "", None]},
             "alternatives": {"anyOf": [number, digits]},
             "api_key": key,
             "apiKey": key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -41,28 +42,32 @@ def translate_document(translator: Translator, source: str | Path, target: str |
         raise InputError(
             f"{source} has {source.stat().st_size:,} bytes; expected at most {MOST_BYTES:,}"
         )
-    data, notices = translate_bytes(translator, source.read_bytes(), source.name)
+    notices: list[str] = []
+
+    def translate(texts: list[str]) -> list[str]:
+        translations = translator.translate(texts)
+        for translation in translations:
+            notices.extend(translation.notices)
+        return [translation.text for translation in translations]
+
+    settings = translator.recipe.data
+    languages = (settings.source_language, settings.target_language)
+    data = translate_bytes(Job(source.read_bytes(), source.name, translate, languages))
     with whole_file(target) as file:
         file.write(data)
     return notices
 
 
-def translate_bytes(translator: Translator, data: bytes, name: str) -> tuple[bytes, list[str]]:
-    """Translate the content of a file, and return the new content and notices about it."""
-    notices: list[str] = []
+def translate_bytes(job: Job) -> bytes:
+    """Translate the content of a file, and return the new content."""
 
     def translate(texts: list[str]) -> list[str]:
         # A text that occurs several times, such as a header, is translated once.
         unique = list(dict.fromkeys(texts))
-        translations = translator.translate(unique)
-        for translation in translations:
-            notices.extend(translation.notices)
-        found = {text: item.text for text, item in zip(unique, translations, strict=True)}
+        found = dict(zip(unique, job.translate(unique), strict=True))
         return [found[text] for text in texts]
 
-    settings = translator.recipe.data
-    languages = (settings.source_language, settings.target_language)
-    return _format(name)(Job(data, name, translate, languages)), notices
+    return _format(job.name)(replace(job, translate=translate))
 
 
 def is_document(path: Path) -> bool:

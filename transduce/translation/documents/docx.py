@@ -16,7 +16,7 @@ _PARTS = re.compile(r"word/(?:document|header|footer|footnotes|endnotes)\d*\.xml
 
 def translate_docx(job: Job) -> bytes:
     """Translate all paragraphs: of the text, tables, text boxes, headers, footers and notes."""
-    archive = Archive(job.data, job.name)
+    archive = Archive(job.data, job.name, job.most_bytes)
     parts = [part for part in archive.names if _PARTS.fullmatch(part)]
     if not any(part.startswith("word/document") for part in parts):
         raise InputError(f"{job.name} is not a Word document: it has no word/document.xml")

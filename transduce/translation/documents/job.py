@@ -15,7 +15,8 @@ class Job:
     data: bytes
     name: str  # of the file, for messages
     translate: Callable[[list[str]], list[str]]
-    languages: tuple[str, str]  # of source and target; empty if the model does not know them
+    languages: tuple[str, str]  # of source and target; empty if they are not known
+    most_bytes: int = 500_000_000  # when it is unpacked
 
     def translate_segments(self, segments: Sequence[Segment]) -> list[list[Token] | None]:
         """Translate all segments in one call, and return their new tokens.

@@ -30,7 +30,7 @@ _RULES = InlineRules(
 
 def translate_odt(job: Job) -> bytes:
     """Translate the paragraphs and headings of a document, its headers, footers and notes."""
-    archive = Archive(job.data, job.name)
+    archive = Archive(job.data, job.name, job.most_bytes)
     if "content.xml" not in archive.names:
         raise InputError(f"{job.name} is not an OpenDocument text: it has no content.xml")
     if _MANIFEST in archive.names and b"encryption-data" in archive.read(_MANIFEST):

@@ -26,7 +26,7 @@ def translate_tmx(job: Job) -> bytes:
     tree = parse_xml(job.data, job.name)
     source_language, target_language = job.languages
     if not (source_language and target_language):
-        raise InputError(f"{job.name} needs a model that knows its languages")
+        raise InputError(f"{job.name} needs its languages: name the source and the target")
 
     # Make the new variants, as copies of the source.
     found: set[str] = set()

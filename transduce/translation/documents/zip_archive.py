@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 from transduce.errors import InputError
 
-MOST_BYTES = 500_000_000  # of all parts together
 MOST_PARTS = 20_000
 _OLE = b"\xd0\xcf\x11\xe0"  # the start of an old or encrypted document of Microsoft Office
 _IS_ENCRYPTED = 0x1
@@ -19,7 +18,7 @@ _IS_ENCRYPTED = 0x1
 class Archive:
     """The parts of a document."""
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, most_bytes: int) -> None:
         self._data = data
         self._name = name
         if data.startswith(_OLE):
@@ -30,10 +29,10 @@ class Archive:
         with self._opened() as archive:
             self._infos = archive.infolist()
         size = sum(info.file_size for info in self._infos)
-        if size > MOST_BYTES or len(self._infos) > MOST_PARTS:
+        if size > most_bytes or len(self._infos) > MOST_PARTS:
             raise InputError(
                 f"{name} unpacks to {size:,} bytes in {len(self._infos):,} parts; expected at "
-                f"most {MOST_BYTES:,} bytes and {MOST_PARTS:,} parts"
+                f"most {most_bytes:,} bytes and {MOST_PARTS:,} parts"
             )
         if any(info.flag_bits & _IS_ENCRYPTED for info in self._infos):
             raise InputError(f"{name} is protected by a password; remove it first")

@@ -1,0 +1,120 @@
+"""Documents over HTTP: what LibreTranslate's clients send, and what must be refused."""
+
+import json
+
+import pytest
+
+from tests.serving.running import running
+from tests.translation.documents.samples import docx, unpacked
+from transduce.serving import files
+from transduce.serving.caller import Busy
+from transduce.serving.files import FileStore
+from transduce.serving.models import load_models
+
+FIELDS = {"source": "en", "target": "de"}
+
+
+def upload(server, name, content, fields=FIELDS):
+    """Send a form with a file; the status and the answer."""
+    parts = [
+        f'content-disposition: form-data; name="{key}"\r\n\r\n{value}'.encode()
+        for key, value in fields.items()
+    ]
+    if name is not None:
+        head = f'content-disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+        parts.append(head.encode() + content)
+    body = b"".join(b"--limit\r\n" + part + b"\r\n" for part in parts) + b"--limit--\r\n"
+    headers = {"content-type": "multipart/form-data; boundary=limit"}
+    status, _, answer = server.request("POST", "/translate_file", body, headers)
+    return status, json.loads(answer)
+
+
+def download(server, answer):
+    path = answer["translatedFileUrl"].removeprefix(server.url)
+    return server.request("GET", path)
+
+
+@pytest.mark.parametrize("source", ["en", "auto"])
+def test_a_document_is_uploaded_and_its_translation_downloaded(server, translator, source):
+    text = "The price rose by 88.8% in this beautiful country."
+    status, answer = upload(
+        server,
+        "My Report.docx",
+        docx(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"),
+        {**FIELDS, "source": source},
+    )
+    assert status == 200
+    assert answer["translatedFileUrl"].startswith(f"{server.url}/download_file/")
+    status, headers, content = download(server, answer)
+    assert status == 200
+    german = translator.translate(text).text
+    assert german in unpacked(content)["word/document.xml"].decode()
+    assert headers["content-type"] == "application/octet-stream", "a browser never shows it"
+    assert headers["content-disposition"].startswith("attachment")
+
+
+def test_the_layout_of_a_text_stays(server, translator):
+    _, answer = upload(server, "a.txt", b"42 hours\r\n\r\n")
+    _, _, content = download(server, answer)
+    assert content.decode() == translator.translate("42 hours").text + "\r\n\r\n"
+
+
+def test_the_formats_are_announced(server):
+    _, settings = server.get("/frontend/settings")
+    assert settings["filesTranslation"] is True
+    assert {".txt", ".docx", ".odt", ".html", ".srt"} <= set(settings["supportedFilesFormat"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "changes", "message"),
+    [
+        (None, b"", {}, "Invalid request: missing file parameter"),
+        ("a.exe", b"", {}, "Invalid request: expected a file with one of .txt"),
+        ("a.docx", b"damaged", {}, "the file.docx is damaged"),
+        ("../../a.docx", b"damaged", {}, "the file.docx is damaged"),
+        ("a.txt", b"\xff", {}, "the file.txt is not UTF-8"),
+        ("a.txt", b"a", {"target": "auto"}, "auto is not supported as a target"),
+        ("a.txt", b"a", {"target": "xx"}, "xx is not supported"),
+        ("a.txt", b"a", {"source": "de", "target": "en"}, "is not available as a target"),
+        ("a.txt", b"a " * 60_000, {}, "exceeds text limit"),
+    ],
+    ids=str,
+)
+def test_mistakes_get_one_clear_line(server, name, content, changes, message):
+    status, answer = upload(server, name, content, {**FIELDS, **changes})
+    assert status == 400
+    assert message in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(server, monkeypatch):
+    monkeypatch.setattr(files, "MOST_UNPACKED", 1_000_000)
+    status, answer = upload(server, "a.docx", docx("", bomb=b"0" * 2_000_000))
+    assert status == 400
+    assert "unpacks to 2,000," in answer["error"]
+
+
+def test_a_request_that_is_no_form_is_refused(server):
+    assert server.post("/translate_file", FIELDS)[0] == 400
+
+
+def test_a_key_is_needed_where_texts_need_one(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models, api_keys=frozenset({"secret"})) as guarded:
+        assert upload(guarded, "a.txt", b"42 hours")[0] in (400, 403)
+        assert upload(guarded, "a.txt", b"42 hours", {**FIELDS, "api_key": "secret"})[0] == 200
+
+
+def test_files_are_forgotten_after_their_time_and_bounded_in_size(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
+    store = FileStore(most_bytes=10, seconds=60)
+    first = store.add(b"12345", ".txt")
+    second = store.add(b"1234", ".txt")
+    assert first != second
+    assert (len(first), first[-4:]) == (36, ".txt")
+    with pytest.raises(Busy):
+        store.add(b"12", ".txt")
+    now[0] = 61.0
+    assert store.get(first) is None
+    assert store.get(store.add(b"1234567890", ".txt")) == b"1234567890"

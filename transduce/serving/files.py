@@ -1,0 +1,160 @@
+"""Documents over HTTP, as LibreTranslate does it: upload one, then download its translation."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from transduce.serving.caller import Busy
+from transduce.serving.languages import detect, targets
+from transduce.serving.libretranslate import AUTO, admit, check_pair, read_language
+from transduce.serving.parameters import MULTIPART, Parameters
+from transduce.serving.security import RequestError
+from transduce.serving.service import Service
+from transduce.translation.documents import FORMATS, translate_bytes
+from transduce.translation.documents.job import Job
+
+MOST_UNPACKED = 30_000_000  # bytes of one document
+MOST_AT_ONCE = 4  # documents, for each may need much memory
+MOST_FIELDS = 20
+
+
+@dataclass(frozen=True)
+class _File:
+    """A translated document that waits for its client."""
+
+    data: bytes
+    until: float  # seconds of the monotonic clock
+
+
+class FileStore:
+    """Translated documents in memory, under names that nobody can guess, for some minutes."""
+
+    def __init__(self, most_bytes: int = 200_000_000, seconds: float = 600) -> None:
+        self.most_bytes = most_bytes
+        self.seconds = seconds
+        self.places = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._files: dict[str, _File] = {}
+        self._lock = threading.Lock()
+
+    def add(self, data: bytes, suffix: str) -> str:
+        """Keep a document, and return its name."""
+        with self._lock:
+            self._forget_old()
+            size = sum(len(file.data) for file in self._files.values())
+            if size + len(data) > self.most_bytes:
+                raise Busy("the server has too many translated files; try again later", 60)
+            name = f"{secrets.token_urlsafe(24)}{suffix}"
+            self._files[name] = _File(data, time.monotonic() + self.seconds)
+            return name
+
+    def get(self, name: str) -> bytes | None:
+        """Return a document; None if there is none of this name, or no more."""
+        with self._lock:
+            self._forget_old()
+            return self._files[name].data if name in self._files else None
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        self._files = {name: file for name, file in self._files.items() if file.until > now}
+
+
+async def translate_file(request: Request) -> Response:
+    """Translate a document, and return the address of the translation."""
+    service: Service = request.app.state.service
+    store: FileStore = request.app.state.files
+    parameters, file_name, data = await _read_form(request)
+    admit(request, parameters)
+    if not file_name:
+        raise RequestError(400, "Invalid request: missing file parameter")
+    suffix = PurePosixPath(file_name).suffix.lower()
+    if suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise RequestError(400, f"Invalid request: expected a file with one of {known}")
+    source = read_language(service, parameters, "source")
+    target = read_language(service, parameters, "target")
+    check_pair(service, source, target)
+
+    translate = _text_translator(service, request, source, target)
+    languages = ("" if source == AUTO else source, target)
+    job = Job(data, f"the file{suffix}", translate, languages, MOST_UNPACKED)
+    name = await service.run(request, lambda: _translate_and_keep(store, job, suffix))
+    address = request.url.replace(path=f"/download_file/{name}", query="", fragment="")
+    return JSONResponse({"translatedFileUrl": str(address)})
+
+
+async def download_file(request: Request) -> Response:
+    """Return a translated document."""
+    store: FileStore = request.app.state.files
+    name = request.path_params["name"]
+    data = store.get(name)
+    if data is None:
+        raise RequestError(404, "there is no such file; files are kept for some minutes")
+    # Never shown by a browser: a page would run its scripts under this server's address.
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "x-content-type-options": "nosniff",
+    }
+    return Response(data, headers=headers, media_type="application/octet-stream")
+
+
+async def _read_form(request: Request) -> tuple[Parameters, str, bytes]:
+    """Return the fields of a form, and the name and the content of its file."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    pairs = [*request.query_params.multi_items()]
+    if content_type != MULTIPART:
+        return Parameters(pairs), "", b""
+    async with request.form(max_files=1, max_fields=MOST_FIELDS) as form:
+        pairs += [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            return Parameters(pairs), "", b""
+        return Parameters(pairs), file.filename or "", await file.read()
+
+
+def _text_translator(
+    service: Service, request: Request, source: str, target: str
+) -> Callable[[list[str]], list[str]]:
+    """Return a function that translates the texts of a document, which are in one language."""
+
+    def translate(texts: list[str]) -> list[str]:
+        together = "\n".join(texts)
+        service.check_texts(request, [together], too_much=400)
+        language = source
+        if source == AUTO:
+            known = targets(service.models)
+            possible = [code for code in known if target in known[code]]
+            found = detect(together, possible)
+            language = found[0].language if found else possible[0]
+        if language == target:
+            return texts
+        model = service.models.for_languages(language, target)
+        if model is None or not texts:
+            return texts
+        return [translation.text for translation in model.translator.translate(texts)]
+
+    return translate
+
+
+def _translate_and_keep(store: FileStore, job: Job, suffix: str) -> str:
+    if not store.places.acquire(blocking=False):
+        raise Busy("the server translates too many files at the moment; try again later", 5)
+    try:
+        return store.add(translate_bytes(job), suffix)
+    finally:
+        store.places.release()
+
+
+ROUTES = [
+    Route("/translate_file", translate_file, methods=["POST"]),
+    Route("/download_file/{name}", download_file, methods=["GET"]),
+]
