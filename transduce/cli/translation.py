@@ -147,11 +147,11 @@ def translate(
     # Translate.
     writes_json = scores or alignments or translator.search.n_best > 1
     line_format = Format(column, errors, writes_json, alignments, prefix)
-    if document and output:
+    if text:
+        print_translation(translator, text[0], line_format)
+    elif document and output:
         for notice in translate_document(translator, document, output):
             print(f"transduce: {notice}", file=sys.stderr)
-    elif text:
-        print_translation(translator, text[0], line_format)
     else:
         translate_stream(translator, input, output, line_format)
 

@@ -61,6 +61,11 @@ def test_messages_without_a_translation_get_one():
     assert result == expected
 
 
+def test_a_catalogue_without_a_comment_gets_none():
+    text = PO.partition("\n")[2].replace("Language: ", "Language: de")
+    assert translate_po(job(text, "a.po", list)).decode().startswith('msgid ""\n')
+
+
 def test_a_catalogue_keeps_its_line_ends_and_encoding():
     text = PO.replace("UTF-8", "ISO-8859-1").replace("Fertig", "für").replace("\n", "\r\n")
     result = translate_po(job(text.encode("latin-1"), "a.po"))

@@ -36,6 +36,8 @@ def translate_po(job: Job) -> bytes:
     if "Language" in catalogue.metadata and not catalogue.metadata["Language"]:
         catalogue.metadata["Language"] = job.languages[1]
     written = str(catalogue)
+    if not text.lstrip("\ufeff").startswith("#"):
+        written = written.removeprefix("#\n")  # the library's, for a comment that is not there
     if not written.endswith("\n"):
         written += "\n"
     if "\r\n" in text:
