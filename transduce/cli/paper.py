@@ -31,10 +31,10 @@ def paper(
     ] = (),
     *,
     out: Annotated[
-        Path, Help("folder of the results, one JSON file per row", value="FOLDER")
+        Path, Help("folder of the results, one JSON file per row (default: paper)", value="FOLDER")
     ] = Path("paper"),
     budget: Annotated[
-        float, Help("share of the paper's steps; warm-up and averaging scale with it")
+        float, Help("share of the paper's steps, warm-up and averaging (default: 1)", value="SHARE")
     ] = 1.0,
     rows: Annotated[
         tuple[str, ...],
