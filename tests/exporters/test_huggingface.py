@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+import yaml
 
 from transduce.config import SearchConfig
 from transduce.errors import ExportError
@@ -80,6 +81,15 @@ def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
     )
     assert done.stdout == f"{ours}\n"
     assert "max_length" not in done.stderr  # a warning about it would be printed at every call
+
+
+def test_the_readme_begins_with_what_model_hubs_read(exported):
+    text = (exported[0] / "README.md").read_text()
+    start, block, rest = text.split("---\n", 2)
+    assert start == ""
+    found = yaml.safe_load(block)
+    assert (found["library_name"], found["pipeline_tag"]) == ("transformers", "translation")
+    assert rest.startswith("\n# Translation from en to de\n")
 
 
 def test_all_of_an_export_may_be_read_by_the_same_people(exported):

@@ -114,7 +114,7 @@ def test_the_card_tells_what_the_bundle_is(save):
     for fact in (
         "from en to de",
         "d_model = 16",
-        "| bleu | 27.3 |",
+        "| BLEU | 27.3 |",
         "| steps | 100000 |",
         r"| note | a \| b |",
     ):

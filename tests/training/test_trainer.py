@@ -911,7 +911,8 @@ def test_a_finished_run_has_its_loss_as_it_is(prepared, tmp_path):
     assert RunState.from_json(written) == state
 
 
-def test_a_bundle_says_which_version_made_it(whole):
+def test_a_bundle_says_which_version_and_which_text_made_it(prepared, whole):
     provenance = load_bundle(whole / "best").provenance
     assert provenance["transduce"] == metadata.version("transduce")
+    assert provenance["corpora"] == {"train": prepared[2].train.pairs}
     assert re.fullmatch("[0-9a-f]{40}", provenance.get("commit", "0" * 40))

@@ -30,6 +30,7 @@ from transduce.exporters.output import complete_output, write_report
 from transduce.exporters.pieces import separate
 from transduce.exporters.verification import verify
 from transduce.storage.bundle import Bundle
+from transduce.storage.model_card import facts, front_matter, title
 
 # The settings of a model that Marian supports: these with any value, ...
 _ANY_VALUE = {
@@ -189,7 +190,10 @@ def _write_json(path: Path, value: Any) -> None:
 def _readme(bundle: Bundle) -> str:
     data = bundle.recipe.data
     search = bundle.recipe.search
-    return f"""# Translation from {data.source_language} to {data.target_language}, for transformers
+    head = [*front_matter(bundle.recipe, "transformers"), title(bundle.recipe)]
+    tables = facts(bundle.recipe, bundle.scores, bundle.provenance)
+    usage = f"""
+A MarianMTModel for transformers:
 
 ```python
 from transformers import MarianMTModel, MarianTokenizer
@@ -209,3 +213,4 @@ length^`length_penalty`; the same exponent comes closest. The training data had 
 than {data.max_tokens} tokens; split longer ones.
 `export.json` has the comparison of this model with the original.
 """
+    return "\n".join([*head, usage, *tables])

@@ -18,6 +18,7 @@ from transduce.config import ModelConfig, Recipe
 from transduce.data.tokenizer import is_own
 from transduce.errors import BundleError, ConfigError
 from transduce.recipe import read_recipe, to_toml
+from transduce.storage.model_card import model_card
 from transduce.storage.sealed_folder import (
     MANIFEST,
     Content,
@@ -144,7 +145,7 @@ def save_bundle(
         CONFIG: to_toml(recipe).encode(),
         SCORES: _json(scores),
         PROVENANCE: _json(provenance),
-        CARD: _card(recipe, scores, provenance, parameters, precision).encode(),
+        CARD: model_card(recipe, scores, provenance, parameters, precision).encode(),
     }
     taken = {*tokenizer_files} & {*files, WEIGHTS, MANIFEST}
     if taken:
@@ -302,40 +303,3 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _card(
-    recipe: Recipe,
-    scores: Mapping[str, Any],
-    provenance: Mapping[str, Any],
-    parameters: int,
-    precision: Precision,
-) -> str:
-    """Return the model card: what it is, how to use it, how good it is, where it comes from."""
-    model = recipe.model
-    data = recipe.data
-    lines = [
-        f"# Translation from {data.source_language} to {data.target_language}",
-        "",
-        f"A Transformer of {parameters:,} parameters, stored in {precision}: N = {model.N}, "
-        f"d_model = {model.d_model}, d_ff = {model.d_ff}, h = {model.h}, a vocabulary of "
-        f"{model.vocab_size:,}. Every setting is in `{CONFIG}`.",
-        "",
-        '    transduce translate --model FOLDER "text"',
-        "",
-        *_table("score", scores),
-        *_table("provenance", provenance),
-        f"`{MANIFEST}` has the size and SHA-256 of every file; loading checks them and never runs "
-        "code.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _table(title: str, entries: Mapping[str, Any]) -> list[str]:
-    if not entries:
-        return []
-    rows = []
-    for name, value in entries.items():
-        cell = str(value).replace("|", r"\|").replace("\n", " ")
-        rows.append(f"| {name} | {cell} |")
-    return [f"| {title} | |", "| --- | --- |", *rows, ""]

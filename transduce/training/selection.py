@@ -310,6 +310,7 @@ class ModelSelector:
         provenance = {
             "step": self.state.step,
             "data": self.store.fingerprint,
+            "corpora": {name: len(rows) for name, rows in self.store.train.corpora.items()},
             "hardware": hardware(),
             **software(),
         }
