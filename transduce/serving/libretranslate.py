@@ -33,8 +33,6 @@ async def translate(request: Request) -> Response:
     texts = _texts(q)
     source = read_language(service, parameters, "source")
     target = read_language(service, parameters, "target")
-    if target == AUTO:
-        raise RequestError(400, "auto is not supported as a target")
     _check_format(parameters)
     alternatives = _alternatives(parameters)
     service.check_texts(request, texts, too_much=400)

@@ -1,6 +1,7 @@
 """Word documents: the text changes, formats and everything else stay."""
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,18 @@ def test_a_paragraph_without_words_is_not_touched():
     body = f"<w:p>{run('3', '<w:b/>')}<w:proofErr/>{run('.')}</w:p><w:p/>"
     data = docx(body)
     assert unpacked(translate_docx(job(data, "a.docx"))) == unpacked(data)
+
+
+def test_characters_that_xml_does_not_allow_are_left_out():
+    changed = translated(f"<w:p>{run('a')}</w:p>", lambda _: ["b\0\x1f\ud800c"])
+    assert changed == "<w:p><w:r><w:t>bc</w:t></w:r></w:p>"
+
+
+def test_fields_that_never_end_take_linear_time():
+    begin = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
+    start = time.process_time()
+    translated(f"<w:p>{begin * 20_000}{run('a')}</w:p>", list)
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,10 @@ def test_notes_are_translated_once_and_comments_stay():
     assert translated(body) == expected
 
 
+def test_characters_that_xml_does_not_allow_are_left_out():
+    assert translated("<text:p>a</text:p>", lambda _: ["b\0c"]) == "<text:p>bc</text:p>"
+
+
 def test_a_line_end_in_the_file_is_a_space():
     seen = []
     translated("<text:p>one\n   sentence</text:p>", lambda texts: seen.extend(texts) or texts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from transduce.errors import require
 from transduce.translation.documents.tags import Kind, Mark, Token
-from transduce.translation.documents.xml_content import XML, Element, local_name
+from transduce.translation.documents.xml_content import XML, Element, local_name, valid_text
 
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _CHARACTERS = {f"{WORD}tab": "\t", f"{WORD}br": "\n", f"{WORD}noBreakHyphen": "\u2011"}
@@ -56,14 +56,14 @@ class Paragraph:
 
     def _read(self, children: Sequence[Element], main: _Format) -> None:
         """Add the content of the paragraph, or of an element in it."""
+        fields = _find_fields(children)
         place = 0
         while place < len(children):
             child = children[place]
             name = local_name(child)
-            end = _end_of_field(children, place)
-            if end > place:
-                self._read_field(children[place:end], main)
-                place = end
+            if place in fields:
+                self._read_field(children[place : fields[place]], main)
+                place = fields[place]
                 continue
             if name == "r":
                 self._read_run(child, main)
@@ -181,7 +181,7 @@ def _write_text(parent: Element, text_format: _Format, text: str) -> None:
         length = min((rest.find(mark) for mark in _ELEMENTS if mark in rest), default=len(rest))
         if length:
             part = etree.SubElement(run, f"{WORD}t", {f"{XML}space": "preserve"})
-            part.text = rest[:length]
+            part.text = valid_text(rest[:length])
         if length < len(rest):
             etree.SubElement(run, _ELEMENTS[rest[length]])
         rest = rest[length + 1 :]
@@ -230,12 +230,14 @@ def _field_character(run: Element) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def _end_of_field(children: Sequence[Element], start: int) -> int:
-    """Return the place behind a field that begins here; `start` if none does."""
-    depth = 0
-    for place in range(start, len(children)):
-        kind = _field_character(children[place])
-        depth += {"begin": 1, "end": -1}.get(kind, 0)
-        if depth <= 0:
-            return place + 1 if kind == "end" and place > start else start
-    return start
+def _find_fields(children: Sequence[Element]) -> dict[int, int]:
+    """Return where each field begins and ends among these elements."""
+    fields: dict[int, int] = {}
+    begun: list[int] = []
+    for place, child in enumerate(children):
+        kind = _field_character(child)
+        if kind == "begin":
+            begun.append(place)
+        elif kind == "end" and begun:
+            fields[begun.pop()] = place + 1
+    return fields

@@ -148,11 +148,9 @@ def _written(token: Token, name: str) -> str:
 def _unused_name(tokens: Sequence[Token]) -> str:
     """Return a name of tags that is not in the text."""
     text = "".join(token for token in tokens if isinstance(token, str))
-    for length in itertools.count(1):
-        name = "x" * length
-        if not re.search(rf"[<{{/]{name}\d", text):
-            return name
-    raise AssertionError("unreachable")
+    used = {len(found) for found in re.findall(r"[<{/](x+)\d", text)}
+    length = next(length for length in itertools.count(1) if length not in used)
+    return "x" * length
 
 
 def _is_balanced(tokens: Sequence[Token], source: Sequence[Token]) -> bool:

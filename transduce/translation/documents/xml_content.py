@@ -14,6 +14,7 @@ from transduce.translation.documents.tags import Kind, Mark, Token
 Element = Any  # of lxml, which has no types
 XML = "{http://www.w3.org/XML/1998/namespace}"
 _SPACES = re.compile(r"[ \t\r\n]+")
+_INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?(?:<\?xml[^>]*\?>\s*)?")
 
 
@@ -150,7 +151,13 @@ def _empty(element: Element) -> None:
         element.remove(child)
 
 
+def valid_text(text: str) -> str:
+    """Return a text without the characters that XML does not allow."""
+    return _INVALID.sub("", text)
+
+
 def _append_text(parent: Element, text: str) -> None:
+    text = valid_text(text)
     if not len(parent):
         parent.text = (parent.text or "") + text
     else:
