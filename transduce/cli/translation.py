@@ -91,7 +91,7 @@ def translate(
         transduce translate "Good morning."
         transduce translate --model runs/demo "in 98 weeks"
         transduce translate --model runs/demo --input news.en --output news.de
-        transduce translate --model runs/demo --input report.docx --output report.de.docx
+        transduce translate --input report.docx --output report.de.docx
     """
     from transduce.recipe import adjusted
     from transduce.storage.bundle import find_bundle
