@@ -456,10 +456,13 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(
         ).state.step
         == 1
     )
-    assert (
-        f"started: from {whole / 'best'}, with its model and its tokenizer"
-        in capsys.readouterr().err
-    )
+    shown = capsys.readouterr().err
+    assert f"started: from {whole / 'best'}, with its model and its tokenizer" in shown
+    unused = re.search("^fine-tuning keeps .* recipe are not used: (.*)$", shown, re.MULTILINE)
+    preset_size = load_recipe(str(other)).model.d_model
+    assert f"model.d_model = {preset_size}," in unused[1]
+    assert "d_ff" not in unused[1]  # as the bundle has it
+    assert "p_drop" not in unused[1]  # it is used
     tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
     assert tuned.tokenizer_files == start.tokenizer_files
     ours, theirs = tuned.weights(), start.weights()

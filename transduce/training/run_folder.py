@@ -14,7 +14,7 @@ from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.errors import CheckpointError, ConfigError
 from transduce.monitoring.metrics import FILE_NAME
-from transduce.recipe import differences, read_override, read_recipe, to_toml
+from transduce.recipe import DERIVED, differences, read_override, read_recipe, to_toml
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import checkpoints
 from transduce.storage.disk import whole_file
@@ -74,6 +74,18 @@ def fine_tuning_recipe(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] 
                     "model and the tokenizer of the bundle: remove this setting"
                 )
     return tuned
+
+
+def unused_settings(recipe: Recipe, tuned: Recipe) -> str | None:
+    """Return a line that names the settings which fine-tuning does not use, or None."""
+    changed = differences(recipe, tuned)
+    unused = [f"{name} = {changed[name][0]}" for name in changed if name not in DERIVED]
+    if not unused:
+        return None
+    return (
+        "fine-tuning keeps the model and the tokenizer of the bundle; these settings of the "
+        f"recipe are not used: {', '.join(unused)}"
+    )
 
 
 def _setting_names(name: str, value: Any) -> list[str]:

@@ -27,6 +27,7 @@ from transduce.training.run_folder import (
     check_same_start,
     fine_tuning_recipe,
     started_from,
+    unused_settings,
 )
 from transduce.training.trainer import run_training
 
@@ -83,8 +84,11 @@ def train(
     # Fine-tuning: the model and the tokenizer are those of the bundle.
     tokenizers = by_side(tokenizer)
     bundle = _load_start(start_from, folder)
+    unused = None
     if bundle is not None:
-        settings = fine_tuning_recipe(settings, bundle, overrides)
+        requested = settings
+        settings = fine_tuning_recipe(requested, bundle, overrides)
+        unused = unused_settings(requested, settings)
         tokenizers = _tokenizers_of(bundle, tokenizer)
         if not store:
             # Another tokenizer needs another store.
@@ -98,6 +102,8 @@ def train(
         if world.is_main:
             check_folder(folder, settings)
             say = functools.partial(print, file=sys.stderr)
+            if unused:
+                say(unused)
             prepare(settings, base, store_path, replace=False, tokenizers=tokenizers, say=say)
         world.wait()
         prepared = Store(store_path, tokenizers)
