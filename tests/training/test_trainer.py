@@ -500,6 +500,15 @@ def test_a_fine_tuned_run_resumes_without_start_from(prepared, whole, tmp_path, 
         tune(run=tmp_path / "run")
 
 
+def test_bundles_with_the_same_tokenizer_share_the_store_of_new_text(whole, tmp_path):
+    recipe = write_phrases(tmp_path, "en", "de", 600, 2)
+    few = [each for each in SMALL if "model." not in each and "vocab" not in each]
+    few.append("training.steps=1")
+    for name, start in (("first", whole), ("second", tmp_path / "first")):
+        train_from_recipe(str(recipe), overrides=few, run=tmp_path / name, start_from=start)
+    assert len(list(tmp_path.glob("recipe.*.store"))) == 1
+
+
 @pytest.mark.parametrize(
     ("override", "name", "value"),
     [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -91,8 +92,8 @@ def train(
         unused = unused_settings(requested, settings)
         tokenizers = _tokenizers_of(bundle, tokenizer)
         if not store:
-            # Another tokenizer needs another store.
-            store_path = store_path.with_suffix(f".{bundle.fingerprint[:8]}.store")
+            # Another tokenizer needs another store; bundles with the same one share it.
+            store_path = store_path.with_suffix(f".{_fingerprint(tokenizers)[:8]}.store")
     if not tokenizers:
         check_vocabulary(settings)
 
@@ -155,6 +156,12 @@ def _tokenizers_of(bundle: Bundle, own: OwnTokenizers) -> dict[str, Tokenizer]:
     else:
         source, target = pair_of(bundle.tokenizer_files, own)
     return {"target": target} if source is target else {"source": source, "target": target}
+
+
+def _fingerprint(tokenizers: Mapping[str, Tokenizer]) -> str:
+    """Return a hash of the tokenizers of both sides."""
+    parts = [f"{side} {tokenizers[side].fingerprint}" for side in sorted(tokenizers)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _load_start(requested: str | Path | None, run: Path) -> Bundle | None:
