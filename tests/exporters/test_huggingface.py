@@ -11,9 +11,11 @@ import torch
 import yaml
 
 from transduce.config import SearchConfig
+from transduce.corpora.phrases import write_phrases
 from transduce.errors import ExportError
 from transduce.exporters import huggingface
 from transduce.exporters.huggingface import export
+from transduce.recipe import read_recipe
 from transduce.translation.translator import Translator
 
 transformers = pytest.importorskip("transformers")
@@ -90,6 +92,11 @@ def test_the_readme_begins_with_what_model_hubs_read(exported):
     found = yaml.safe_load(block)
     assert (found["library_name"], found["pipeline_tag"]) == ("transformers", "translation")
     assert rest.startswith("\n# Translation from en to de\n")
+
+
+def test_the_model_of_the_demo_can_be_exported(tmp_path):
+    recipe = read_recipe(write_phrases(tmp_path, "en", "de", 10, 1))
+    assert huggingface.refusal(recipe.model) is None
 
 
 def test_all_of_an_export_may_be_read_by_the_same_people(exported):

@@ -76,7 +76,6 @@ vocab_size = 1000
 split_digits = true
 
 [model]
-norm_order = "pre"
 p_drop = 0.0
 
 [training]  # the mapping is exact and never repeats: nothing to smooth, nothing to drop
