@@ -332,7 +332,7 @@ def test_a_disk_that_takes_no_more_is_one_clear_line(server, get, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, usual[1]))
     try:
         with pytest.raises(
-            DataError, match=r"file.part cannot be written: File too large; make room"
+            DataError, match=r"file.part cannot be written: the file size limit is reached"
         ):
             get(address)
     finally:

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import resource
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -267,3 +268,16 @@ def test_truncation_anywhere_is_noticed(sample):
                 verify_folder(sample, KIND)
         (sample / name).write_bytes(whole)
     verify_folder(sample, KIND)
+
+
+def test_a_limit_on_the_size_of_files_is_not_told_as_a_full_disk(tmp_path):
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, usual[1]))
+    try:
+        with pytest.raises(
+            CheckpointError, match=r"big cannot be written \(the file size limit is reached"
+        ):
+            write_folder(tmp_path / "big", KIND, {"a.json": b"x" * 10_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert not (tmp_path / "big").exists()

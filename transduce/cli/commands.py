@@ -28,6 +28,7 @@ from transduce.cli.arguments import Command, parse
 from transduce.cli.help import Groups, command_help, overview
 from transduce.cli.mistakes import suggest
 from transduce.errors import InputError, TransduceError, lacks_memory
+from transduce.storage.disk import describe_failure
 
 GROUPS: dict[str, dict[str, Command]] = {
     "data": data.COMMANDS,
@@ -74,7 +75,7 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
         if not isinstance(error, OSError):
             raise
         # A folder in place of a file, no permission, a full disk.
-        _print_error(f"{error.filename or 'a file'}: {error.strerror or error}")
+        _print_error(f"{error.filename or 'a file'}: {describe_failure(error)}")
         return 2
     except KeyboardInterrupt:
         _print_error("interrupted")

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from transduce.corpora.lockfile import LOCK, Lock
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
-from transduce.storage.disk import sync
+from transduce.storage.disk import describe_failure, sync
 
 CHUNK = 1 << 16
 PARTIAL_CONTENT = 206
@@ -115,7 +115,7 @@ def _download(address: str, path: Path, expected_bytes: int | None, patience: Pa
             wait = patience.back_off * 2**fruitless_tries
         except OSError as error:
             raise DataError(
-                f"{part} cannot be written: {error.strerror or error}; make room, then run again"
+                f"{part} cannot be written: {describe_failure(error)}; make room, then run again"
             ) from None
 
 

@@ -28,7 +28,7 @@ from transduce.data.workers import available_cores, progress, spread
 from transduce.data.writer import assemble, write_file
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import check_vocabulary, follow_tokenizer, load_recipe
-from transduce.storage.disk import sync_folder
+from transduce.storage.disk import describe_failure, sync_folder
 from transduce.storage.lock import clear_work_folder, lock_work_folder
 
 # With fewer pairs, starting processes takes longer than the work.
@@ -297,7 +297,7 @@ def _explain(error: OSError, out: Path) -> DataError:
     """Return the message for a failure of the file system."""
     path = error.filename or out
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return DataError(f"{path} cannot be used: {error.strerror or error}")
+        return DataError(f"{path} cannot be used: {describe_failure(error)}")
     free = shutil.disk_usage(out.parent).free
     return DataError(
         f"the disk is full: {path} could not be written ({free:,} bytes are free); make room and "

@@ -27,7 +27,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with disk.whole_file(path) as file:
             yield file
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = disk.describe_failure(error)
         raise DataError(
             f"{path} cannot be written: {reason}; free some space, or choose another folder"
         ) from None

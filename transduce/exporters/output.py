@@ -14,6 +14,7 @@ from typing import Any
 
 from transduce.errors import ExportError, TransduceError
 from transduce.storage.bundle import Bundle
+from transduce.storage.disk import describe_failure
 
 REPORT = "export.json"
 SPARE = 1 << 20  # bytes; with less, the disk is full
@@ -34,7 +35,7 @@ def complete_output(out: Path) -> Iterator[Path]:
         raise
     except OSError as error:
         raise ExportError(
-            f"{out} cannot be written ({error.strerror or error}); choose another place"
+            f"{out} cannot be written ({describe_failure(error)}); choose another place"
         ) from error
     except Exception as error:
         # Some libraries have errors of their own for a full disk.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import os
@@ -11,6 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
+
+
+def describe_failure(error: OSError) -> str:
+    """Return the reason for a failed write, in words that tell a limit from a full disk."""
+    if error.errno == errno.EFBIG:
+        return "the file size limit is reached, see ulimit -f"
+    return error.strerror or str(error)
 
 
 def sync(file: IO[bytes]) -> None:

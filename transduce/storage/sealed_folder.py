@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from transduce.errors import TransduceError
-from transduce.storage.disk import sync, sync_folder
+from transduce.storage.disk import describe_failure, sync, sync_folder
 from transduce.storage.tensors import file_chunks, file_size
 
 if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bundle needs it
@@ -32,7 +32,7 @@ Content: TypeAlias = "bytes | Mapping[str, Tensor]"
 MANIFEST = "MANIFEST.json"
 MOST_MANIFEST = 1 << 24  # bytes
 SPARE = 1 << 16  # bytes for the manifest and the file system's own records
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,8 +195,9 @@ def _write(file: Path, content: Content) -> dict[str, Any]:
 def _explain(path: Path, needed: int, error: OSError) -> str:
     """Return the message for a folder that could not be written."""
     if error.errno not in DISK_FULL:
+        place = f": {error.filename}" if error.filename else ""
         return (
-            f"{path} cannot be written ({error.strerror}: {error.filename}); what was saved before "
+            f"{path} cannot be written ({describe_failure(error)}{place}); what was saved before "
             "is intact"
         )
     tidy(path.parent, path.name)  # the unfinished draft must not count as used

@@ -401,13 +401,14 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path):
         "--processes",
         "1",
     ]
-    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     result = subprocess.run(
         command, cwd=tmp_path, env=here, capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (
         2,
-        "transduce: out cannot be written: File too large; choose another folder, or make room\n",
+        "transduce: out cannot be written: the file size limit is reached, see ulimit -f; choose another "
+        "folder, or make room\n",
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
 

@@ -18,6 +18,7 @@ from transduce.data.pairs import Chunk
 from transduce.data.readers.compression import plain_suffix
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
+from transduce.storage.disk import describe_failure
 from transduce.storage.lock import clear_work_folder, lock_work_folder
 
 DROPPED = "dropped.tsv"
@@ -43,8 +44,9 @@ def cleaned_folder(folder: Path, languages: tuple[str, str]) -> Iterator[Cleaned
             if not writer.discarded:
                 (work / "cleaned").rename(folder)
     except OSError as error:
+        reason = describe_failure(error)
         raise DataError(
-            f"{folder} cannot be written: {error.strerror}; choose another folder, or make room"
+            f"{folder} cannot be written: {reason}; choose another folder, or make room"
         ) from None
 
 
