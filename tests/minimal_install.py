@@ -14,6 +14,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from transduce.errors import install_command
+
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 RECIPE = """
 preset = "tiny"
@@ -127,7 +129,7 @@ def check_missing_extras(folder: Path) -> None:
     for command, extra in COMMANDS.items():
         done = transduce(folder, command)
         lines = done.stderr.splitlines()
-        wanted = f"pip install 'transduce[{extra}]'"
+        wanted = install_command(extra)
         if done.returncode != 2 or not lines or wanted not in lines[-1]:
             sys.exit(
                 f"transduce {command}: expected status 2 and a line with {wanted}, found status "

@@ -14,6 +14,9 @@ TransduceError              one line and exit status 2 on the command line, a 4x
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 from importlib import import_module
 from types import ModuleType
 
@@ -69,8 +72,31 @@ def require(module: str, extra: str) -> ModuleType:
         package = module.partition(".")[0]
         name = {"google": "protobuf"}.get(package, package)
         raise MissingExtra(
-            f"{name} is not installed; install it with: pip install 'transduce[{extra}]'"
+            f"{name} is not installed; install it with: {install_command(extra)}"
         ) from error
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra, from where transduce itself was installed."""
+    # Imported here, since every command imports this module.
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        written = distribution("transduce").read_text("direct_url.json")
+    except PackageNotFoundError:
+        written = None
+    origin = json.loads(written) if written else {}
+    address = urlsplit(origin.get("url", ""))
+    if address.scheme != "file":
+        return f"pip install {shlex.quote(f'transduce[{extra}]')}"
+
+    # A clone or a wheel file: the name alone would be looked up in a registry.
+    path = url2pathname(address.path)
+    place = "." if path == os.getcwd() else path
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}{shlex.quote(f'{place}[{extra}]')}"
 
 
 # What libraries say that do not raise a MemoryError: torch on a CPU, C++, the loader, the kernel.

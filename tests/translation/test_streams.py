@@ -46,7 +46,7 @@ def test_a_text_is_translated(translate):
 
 
 def test_a_note_says_that_lines_are_not_split_into_sentences(translate, monkeypatch):
-    note = "each line is translated as one sentence; to split lines into sentences, pip install 'transduce[text]'"
+    note = "each line is translated as one sentence; to split lines into sentences: pip install"
     assert note not in translate("in 98 weeks")[2]
     monkeypatch.setitem(sys.modules, "sentencex", None)
     assert note in translate("in 98 weeks")[2]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Alpha, Beam, Device, Engine, Model, Precision
-from transduce.errors import InputError, require
+from transduce.errors import InputError, install_command, require
 
 
 @contextlib.contextmanager
@@ -140,7 +140,7 @@ def translate(
     if not splits_sentences():
         print(
             "transduce: each line is translated as one sentence; "
-            "to split lines into sentences, pip install 'transduce[text]'",
+            f"to split lines into sentences: {install_command('text')}",
             file=sys.stderr,
         )
 

@@ -20,7 +20,7 @@ from transduce.corpora.phrases import phrases
 from transduce.data.cleaning import doctor
 from transduce.data.cleaning.doctor import examine, from_arguments
 from transduce.data.cleaning.rules import RULES
-from transduce.errors import ConfigError, DataError
+from transduce.errors import ConfigError, DataError, install_command
 
 MESSY = Case(
     "messy",
@@ -193,7 +193,8 @@ def test_without_the_identifier_the_rest_is_still_examined(tmp_path, monkeypatch
     report = report_of(MESSY, tmp_path, monkeypatch)
     assert (report.pairs, report.kept) == (8, 4)
     assert report.notes == [
-        "languages were not identified: py3langid is not installed; install it with: pip install 'transduce[data]'"
+        "languages were not identified: py3langid is not installed; install it with: "
+        + install_command("data")
     ]
 
 
