@@ -192,7 +192,7 @@ def signal_in_validation(work, by, rank):
 def hide(rank):
     """Make rank 1 behave as on a machine that does not share the folder of the run."""
     if rank == 1:
-        trainer.load_newest = run_folder.read_finished = lambda _: None
+        trainer.load_newest = run_folder.read_finished = lambda *_: None
 
 
 def assert_close_run(run, other):

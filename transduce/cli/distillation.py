@@ -139,7 +139,7 @@ def compress(
         _, sources = read_sentences(model, source, 64)
 
     compressed = compress_model(model, out, precision)
-    models = {str(model): model, str(out): compressed}
+    models = {model.name: model, out.name: compressed}
     print_comparison(compare(models, sources, references, device=device))
 
 
