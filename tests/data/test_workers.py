@@ -62,6 +62,14 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path):
     assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
 
 
+def test_a_script_may_come_through_standard_input():
+    script = "from transduce.data.workers import spread\nprint(sorted(spread(abs, [-1, 2], 2)))\n"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+
+
 def test_an_interrupt_while_workers_start_is_the_parents_alone(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""

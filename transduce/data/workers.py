@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +64,7 @@ def spread(
 def worker_pool(workers: int) -> ProcessPoolExecutor:
     """Start worker processes, which end when this process ends, even if it is killed."""
     _refuse_negative(workers)
+    _hide_standard_input()
     # "spawn" and not "fork", which would copy the locks that other threads hold.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
     # Processes inherit the blocked signal: Ctrl-C does not reach them while they start.
@@ -73,6 +75,16 @@ def worker_pool(workers: int) -> ProcessPoolExecutor:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pool
+
+
+def _hide_standard_input() -> None:
+    """Keep workers from looking for a script that came through standard input.
+
+    A worker runs the file of the main module again; `python - < script.py` has no such file.
+    """
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) == "<stdin>":
+        del main.__file__
 
 
 def _refuse_negative(workers: int) -> None:
