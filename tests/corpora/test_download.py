@@ -254,6 +254,18 @@ def test_a_server_that_stalls_or_drips_is_given_up_in_time(server, get, reply):
     assert time.monotonic() - start < 5
 
 
+def test_a_server_whose_headers_never_end_is_given_up_in_time(server, get):
+    def drip_headers(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        while not handler.server.over.wait(0.05):
+            handler.wfile.write(b"x")
+
+    start = time.monotonic()
+    with pytest.raises(DataError, match=r"no complete headers in \d+ seconds \(2 tries\)"):
+        get(server.says("/file", drip_headers), patience=replace(QUICK, tries=2))
+    assert time.monotonic() - start < 5
+
+
 def test_a_stalled_download_goes_on(server, get):
     assert (
         get(server.says("/file", answer(CONTENT, stall=90_000), answer(CONTENT))).read_bytes()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from transduce.corpora.connections import PunctualHTTP, PunctualHTTPS
 from transduce.corpora.lockfile import LOCK, Lock
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
@@ -252,7 +253,7 @@ def _open(address: str, headers: dict[str, str], patience: Patience) -> http.cli
     _refuse_unless_http(address)
     request = urllib.request.Request(address, headers=headers)
     try:
-        opener = urllib.request.build_opener(_SafeRedirects)
+        opener = urllib.request.build_opener(_SafeRedirects, PunctualHTTP, PunctualHTTPS)
         response: http.client.HTTPResponse = opener.open(request, timeout=patience.timeout)
         return response
     except urllib.error.HTTPError as error:
