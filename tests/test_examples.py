@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "copy_task.py": r"copied without a mistake: (100|9\d)%",
     "train_from_python.py": r"Run\(run: .*BLEU (100|9\d)(.|\n)*four zero seven",
+    "experiment_tracker.py": r"10 \{.*'step/loss': \d(.|\n)*'validation/bleu': \d",
     "own_attention.py": r"sinusoidal +validation loss \d.\d+ \+- (.|\n)*ALiBi +validation loss \d.\d+ \+- ",
     "own_optimizer.py": r"Run\(run: (.|\n)*four zero seven",
     "attention_map.py": r"3 1 4 1 5  ->  three one four one five",
@@ -51,3 +53,36 @@ def test_examples_are_short_and_all_of_them_run():
 def test_the_list_of_examples_names_each():
     listed = (EXAMPLES / "README.md").read_text()
     assert all(name in listed for name in SAYS)
+
+
+STAND_INS = {
+    "wandb": """
+class Run:
+    def log(self, numbers, step):
+        print("wandb", step, sorted(numbers))
+def init(project):
+    return Run()
+""",
+    "mlflow": """
+def set_experiment(name): pass
+def start_run(): pass
+def log_metrics(numbers, step):
+    print("mlflow", step, sorted(numbers))
+""",
+}
+
+
+@pytest.mark.parametrize("tracker", STAND_INS)
+def test_a_tracker_of_experiments_gets_the_numbers_of_a_record(
+    tracker, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / f"{tracker}.py").write_text(STAND_INS[tracker])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.delitem(sys.modules, tracker, raising=False)
+    example = runpy.run_path(str(EXAMPLES / "experiment_tracker.py"))
+    send = example[f"to_{tracker}"]("project")
+    record = {"kind": "validation", "step": 50, "bleu": 9.5, "samples": ["text"], "done": True}
+    assert not send(record)  # a true value would end the run
+    assert capsys.readouterr().out == f"{tracker} 50 ['validation/bleu']\n"
+    sys.modules.pop(tracker)
