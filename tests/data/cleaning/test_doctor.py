@@ -359,7 +359,7 @@ def test_what_a_killed_doctor_left_is_cleared_by_the_next(tmp_path, monkeypatch)
         "import os; from pathlib import Path; from transduce.data.cleaning.doctor import examine, from_arguments;"
         "examine(*from_arguments(['x.en', 'x.de']), out=Path('out'), progress=lambda pairs: os._exit(9))"
     )
-    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=here, check=False)
     assert killed.returncode == 9
     left = tmp_path / ".out.unfinished"
