@@ -36,7 +36,14 @@ def run(name, folder):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", SAYS)
+# Their parts are in other examples and in the tests of training and export.
+SLOW = ("train_from_python.py", "own_optimizer.py", "fine_tune_and_export.py")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SAYS],
+)
 def test_an_example_runs_and_does_what_it_says(name, tmp_path):
     assert re.search(SAYS[name], run(name, tmp_path)), name
     if name in ("own_attention.py", "attention_map.py"):

@@ -50,7 +50,24 @@ CASES = {name: (change, {}) for name, change in CHANGES.items()}
 CASES |= {f"{name}, modern": (CHANGES[name], MODERN) for name in SOME}
 
 
-@pytest.mark.parametrize(("change", "shape"), CASES.values(), ids=CASES.keys())
+# Hooks of one kind are alike, so the default run has one of each; tests/gpu has all.
+SLOW = (
+    "wrapped linear of the decoder",
+    "hook before feed-forward",
+    "hook on a norm",
+    "hook on an embedding",
+    "hook on a linear layer",
+    "hook on a joined linear layer",
+    "own norm, modern",
+    "hook on a layer, modern",
+)
+TRAINING_CASES = [
+    pytest.param(*case, marks=[pytest.mark.slow] if name in SLOW else [], id=name)
+    for name, case in CASES.items()
+]
+
+
+@pytest.mark.parametrize(("change", "shape"), TRAINING_CASES)
 def test_what_is_changed_counts_in_training_and_the_rest_stays_fused(change, shape):
     plain, model, untouched = build(**shape), build(**shape), build(**shape)
     change(plain)

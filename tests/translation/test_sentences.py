@@ -225,9 +225,9 @@ def test_wrong_numbers_are_refused():
     "part",
     ["word ", "a", "word, ", "Hello there. ", "你", "{", "<", " ", "\n", ".", "a@", "👨‍👩‍👧"],
 )
-def test_a_megabyte_on_one_line_takes_seconds(part):
-    text = part * (1_000_000 // len(part))
+def test_half_a_megabyte_on_one_line_takes_seconds(part):
+    text = part * (500_000 // len(part))
     start = time.perf_counter()
     document = split(text, count_tokens=letters, max_tokens=500)
     assert join(document, pieces(document)) == text
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 5
