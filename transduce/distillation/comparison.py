@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.data.workers import progress
 from transduce.describe import count_parameters
 from transduce.evaluation.scores import Scores, score
+from transduce.evaluation.test_set import translate_test_set
 from transduce.storage.bundle import find_bundle
 from transduce.translation.translator import Translator
 
 TIMED = 64  # sentences
 ROUNDS = 3
-AT_ONCE = 256  # lines between two updates of the progress bar
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,9 @@ def compare(
     translators = {name: Translator(path, device=device) for name, path in models.items()}
     scores: dict[str, Scores] = {}
     if references:
-        with progress("scoring", len(sources) * len(models)) as advance:
-            for name, translator in translators.items():
-                hypotheses: list[str] = []
-                for start in range(0, len(sources), AT_ONCE):
-                    some = list(sources[start : start + AT_ONCE])
-                    hypotheses += [found.text for found in translator.translate(some)]
-                    advance(len(some))
-                scores[name] = score(hypotheses, references)
+        for name, translator in translators.items():
+            hypotheses = translate_test_set(translator, sources, f"translating with {name}")
+            scores[name] = score(hypotheses, references)
 
     rates = _rates(translators, list(sources[:TIMED]))
     measured = []
