@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from transduce.serving.queue import QueueSettings
 from transduce.serving.server import bind, make_server
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings
+from transduce.translation.benchmark import print_json, quantile
 
 ONE_AT_A_TIME = QueueSettings(batch_tokens=1, share_tokens=1)
 ENOUGH = 1_000_000.0  # seconds: a benchmark has no deadline
@@ -115,7 +116,7 @@ def _measure(name: str, port: int, sentences: Sequence[str], clients: int) -> Fi
     cpu_seconds = time.process_time() - start_cpu
     if errors:
         raise errors[0]
-    p50, p99 = (_quantile(seconds, share) * 1e3 for share in (0.5, 0.99))
+    p50, p99 = (quantile(seconds, share) * 1e3 for share in (0.5, 0.99))
     count = len(seconds)
     return Figures(name, clients, count / total, count / cpu_seconds, (p50, p99))
 
@@ -155,15 +156,10 @@ def _ask(port: int, text: str) -> float:
     return time.perf_counter() - start
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that this share of the values does not exceed."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
     """Print a table, or JSON."""
     if as_json:
-        print(json.dumps([asdict(row) for row in figures], indent=1))
+        print_json(figures)
         return
     from rich.console import Console
     from rich.table import Table

@@ -78,16 +78,16 @@ def benchmark(
                 times.clear()
 
     for name in contenders:
-        median = _quantile(throughput_times[name], 0.5)
+        median = quantile(throughput_times[name], 0.5)
         cold_seconds, memory_mib = _cold_start(name, bundle, sentences[0], lengths[0], beam)
         yield Figures(
             name=name,
             tokens_per_second=sum(lengths) / median,
             sentences_per_second=len(sentences) / median,
             milliseconds=(
-                _quantile(latency_times[name], 0.5) * 1e3,
-                _quantile(latency_times[name], 0.95) * 1e3,
-                _quantile(latency_times[name], 0.99) * 1e3,
+                quantile(latency_times[name], 0.5) * 1e3,
+                quantile(latency_times[name], 0.95) * 1e3,
+                quantile(latency_times[name], 0.99) * 1e3,
             ),
             cold_seconds=cold_seconds,
             memory_mib=memory_mib,
@@ -225,15 +225,20 @@ def _seconds(translate: Translate, which: Sequence[int]) -> float:
     return time.perf_counter() - start
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
+def quantile(values: Sequence[float], share: float) -> float:
     """Return the value that this share of the values does not exceed."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def print_json(figures: Sequence[Any]) -> None:
+    """Print measurements of any benchmark as a list of JSON objects."""
+    print(json.dumps([asdict(row) for row in figures], indent=1))
 
 
 def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
     """Print a table, or JSON."""
     if as_json:
-        print(json.dumps([asdict(row) for row in figures], indent=1))
+        print_json(figures)
         return
     from rich.console import Console
     from rich.table import Table
