@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transduce.engines.torch import TorchEngine, load_model, log_probabilities
 from transduce.errors import InputError
@@ -52,7 +52,9 @@ def measure_perplexity(
     losses = []
     tokens = 0
     with _model_of(translator) as model, torch.inference_mode():
-        for batch in _batches(list(ids), _longest(model)):
+        longest = _longest(model)
+        readable = [pair for pair in ids if max(map(len, pair)) <= longest]
+        for batch in batches_of_similar_length(readable, BATCH_TOKENS):
             losses.append(_loss(model, batch))
             tokens += sum(len(target) for _, target in batch)
             advance(len(batch))
@@ -83,7 +85,7 @@ def _model_of(translator: Translator) -> Iterator[Any]:
 
 
 def _loss(model: Any, batch: Sequence[Pair]) -> float:
-    """Return the sum of the negative log-likelihood over the target tokens of a batch."""
+    """Return the sum of the loss over the target tokens of a batch of pairs."""
     device = next(model.parameters()).device
     source = Tokens.padded([source for source, _ in batch], model.config.source_pad).to(device)
     target = Tokens.padded([target for _, target in batch], model.config.pad).to(device)
@@ -93,6 +95,11 @@ def _loss(model: Any, batch: Sequence[Pair]) -> float:
         logits = model(source, inputs)  # (B, T, V)
     else:
         logits, _ = model.decode(inputs, model.encode(source))
+    return loss_sum(logits, target)
+
+
+def loss_sum(logits: Tensor, target: Tokens) -> float:
+    """Return the sum of the negative log-likelihood over the tokens:  (B, T, V), (B, T) -> nats."""
     log_probs = log_probabilities(logits.flatten(0, 1))  # (B T, V)
     chosen = log_probs.gather(1, target.ids.long().flatten()[:, None])[:, 0]
     is_token = (target.segments != PADDING_SEGMENT).flatten()
@@ -100,16 +107,15 @@ def _loss(model: Any, batch: Sequence[Pair]) -> float:
 
 
 def _longest(model: Any) -> float:
-    """Return the most tokens that a sequence may have."""
+    """Return the most tokens that a sequence may have: a model cannot read beyond its positions."""
     config = model.config
     return float(config.max_positions) if config.positions == "learned" else math.inf
 
 
-def _batches(pairs: Sequence[Pair], longest: float) -> Iterator[list[Pair]]:
-    """Yield batches of pairs of similar length; a model cannot read pairs beyond its positions."""
-    readable = [pair for pair in pairs if max(map(len, pair)) <= longest]
-    waiting = sorted(readable, key=lambda pair: max(map(len, pair)), reverse=True)
+def batches_of_similar_length(pairs: Sequence[Pair], batch_tokens: int) -> Iterator[list[Pair]]:
+    """Yield all pairs in batches, the longest first; a batch has so many tokens with padding."""
+    waiting = sorted(pairs, key=lambda pair: max(map(len, pair)), reverse=True)
     while waiting:
-        size = max(1, BATCH_TOKENS // (2 * max(map(len, waiting[0]))))
+        size = max(1, batch_tokens // (2 * max(map(len, waiting[0]))))
         yield waiting[:size]
         waiting = waiting[size:]

@@ -11,22 +11,22 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from transduce.engines.torch import TorchEngine, log_probabilities
+from transduce.engines.torch import TorchEngine
 from transduce.errors import InputError
+from transduce.evaluation.perplexity import batches_of_similar_length, loss_sum
 from transduce.evaluation.scores import score
 from transduce.inspection.heads import Head, Kind, all_heads, attentions, switched_off
 from transduce.inspection.models import torch_engine
 from transduce.inspection.recording import replaced
 from transduce.inspection.result import Array
-from transduce.model import PADDING_SEGMENT, Tokens
+from transduce.model import Tokens
 from transduce.translation.translator import Translator
 
 Measure = Literal["loss", "bleu"]
 BATCH_TOKENS = 2048  # of source and target, with padding
 Advance = Callable[[int], None]
-Pair = tuple[list[int], list[int]]  # token ids of a source and its reference
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ def _losses(
     full = 0.0
     tokens = 0
     values = dict.fromkeys(all_heads(model), 0.0)
-    for batch in _batches(list(pairs)):
+    for batch in batches_of_similar_length(list(pairs), BATCH_TOKENS):
         source = Tokens.padded([source for source, _ in batch], model.config.source_pad)
         target = Tokens.padded([target for _, target in batch], model.config.pad)
-        tokens += int(_is_token(target).sum())
+        tokens += sum(len(target) for _, target in batch)
 
         # With all heads, and then without each one.
         with _outputs_of_layers(model) as outputs:
@@ -203,20 +203,4 @@ def _return(output: Any, *_: Any, **__: Any) -> Any:
 def _loss(model: Any, target: Tokens, state: Any) -> float:
     """Return the sum of the loss over the tokens of a batch."""
     logits, _ = model.decode(target.shifted_right(model.config.pad), state)
-    log_probs = log_probabilities(logits.flatten(0, 1))
-    chosen = log_probs.gather(1, target.ids.long().flatten()[:, None])[:, 0]
-    return -float(chosen[_is_token(target).flatten()].double().sum())
-
-
-def _is_token(target: Tokens) -> Tensor:
-    return target.segments != PADDING_SEGMENT
-
-
-def _batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Yield batches of pairs of similar length."""
-    waiting = sorted(pairs, key=lambda pair: max(map(len, pair)), reverse=True)
-    while waiting:
-        longest = max(map(len, waiting[0]))
-        size = max(1, BATCH_TOKENS // (2 * longest))
-        yield waiting[:size]
-        waiting = waiting[size:]
+    return loss_sum(logits, target)
