@@ -17,6 +17,7 @@ from transduce.config import ModelConfig
 from transduce.model.embedding import Embedding
 from transduce.model.positions import sinusoids
 from transduce.model.tokens import PADDING_SEGMENT, Tokens
+from transduce.paper.baselines.embeddings import build_embeddings
 
 K = 3  # width of every convolution
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two
@@ -84,13 +85,7 @@ class ConvolutionalModel(nn.Module):
         super().__init__()
         self.config = config
         d = config.d_model
-        self.target_embedding = Embedding(config.vocab_size, d)
-        self.source_embedding = Embedding(config.source_pad + 1, d)
-        if config.sharing == "three-way":
-            self.source_embedding = self.target_embedding
-        for embedding in {self.target_embedding, self.source_embedding}:
-            nn.init.normal_(embedding.weight, std=d**-0.5)
-            embedding.weight.data[embedding.pad].zero_()
+        self.target_embedding, self.source_embedding = build_embeddings(config)
         self.encoder = nn.ModuleList(GatedConvolution(d, config.p_drop) for _ in range(config.N))
         layers = range(config.decoder_layers)
         self.decoder = nn.ModuleList(GatedConvolution(d, config.p_drop) for _ in layers)

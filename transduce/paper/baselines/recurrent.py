@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.config import ModelConfig
-from transduce.model.embedding import Embedding
 from transduce.model.tokens import PADDING_SEGMENT, Tokens
+from transduce.paper.baselines.embeddings import build_embeddings
 
 Memory = tuple[Tensor, Tensor]  # hidden state and cell of an LSTM, each (1, B, d)
 
@@ -87,13 +87,7 @@ class RecurrentModel(nn.Module):
         super().__init__()
         self.config = config
         d = config.d_model
-        self.target_embedding = Embedding(config.vocab_size, d)
-        self.source_embedding = Embedding(config.source_pad + 1, d)
-        if config.sharing == "three-way":
-            self.source_embedding = self.target_embedding
-        for embedding in {self.target_embedding, self.source_embedding}:
-            nn.init.normal_(embedding.weight, std=d**-0.5)
-            embedding.weight.data[embedding.pad].zero_()
+        self.target_embedding, self.source_embedding = build_embeddings(config)
 
         # The first layer of the encoder has two halves, one for each direction.
         self.forwards = Lstm(d, d // 2)
