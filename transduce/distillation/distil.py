@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transduce.config import CorpusConfig, Recipe
-from transduce.data.readers.corpus import read_pairs
 from transduce.data.text_folder import RECIPE, whole_file
 from transduce.distillation.synthesis import Synthesis, synthesize, unique_sources
 from transduce.errors import ConfigError, DataError
+from transduce.evaluation.test_set import read_sets
 from transduce.presets import preset as find_preset
 from transduce.recipe import apply_overrides, follow_tokenizer, load_recipe, to_toml
 from transduce.training.run import Run
@@ -104,13 +104,7 @@ def read_held_out(recipe: Recipe, base: Path) -> tuple[list[str], list[str]]:
     corpora = data.test or data.validation
     if not corpora:
         raise DataError("the recipe has neither [[data.test]] nor [[data.validation]]; add one")
-    sources = []
-    references = []
-    for corpus in corpora:
-        for pair in read_pairs(corpus, data.source_language, data.target_language, base):
-            sources.append(pair.source)
-            references.append(pair.target)
-    return sources, references
+    return read_sets(corpora, data, base)
 
 
 def _moved(corpora: Iterable[CorpusConfig], base: Path, out: Path) -> tuple[CorpusConfig, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+from transduce.config import CorpusConfig, DataConfig
+from transduce.data.readers.corpus import read_pairs
 from transduce.data.readers.lines import read_lines
 from transduce.data.workers import progress
 from transduce.errors import DataError
@@ -22,6 +24,19 @@ def read_test_set(
     data = translator.recipe.data
     languages = (data.source_language, data.target_language)
     sources, references = read_parallel([source, reference], languages)
+    return sources, references
+
+
+def read_sets(
+    corpora: Iterable[CorpusConfig], data: DataConfig, base: Path = Path()
+) -> tuple[list[str], list[str]]:
+    """Return all sources and references of a recipe's validation or test sets, below `base`."""
+    sources: list[str] = []
+    references: list[str] = []
+    for corpus in corpora:
+        for pair in read_pairs(corpus, data.source_language, data.target_language, base):
+            sources.append(pair.source)
+            references.append(pair.target)
     return sources, references
 
 

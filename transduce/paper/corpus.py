@@ -8,7 +8,6 @@ from pathlib import Path
 
 from transduce.config import CorpusConfig, DataConfig
 from transduce.corpora.get import get
-from transduce.data.readers.corpus import read_pairs
 from transduce.data.text_folder import RECIPE
 from transduce.errors import ConfigError
 from transduce.recipe import read_recipe
@@ -53,14 +52,3 @@ def _moved(corpora: Sequence[CorpusConfig], folder: Path) -> tuple[CorpusConfig,
         target = tuple(str(folder / pattern) for pattern in corpus.target)
         moved.append(replace(corpus, source=source, target=target))
     return tuple(moved)
-
-
-def read_texts(corpora: Sequence[CorpusConfig], data: DataConfig) -> tuple[list[str], list[str]]:
-    """Return all sources and references of validation or test sets."""
-    sources: list[str] = []
-    references: list[str] = []
-    for corpus in corpora:
-        for pair in read_pairs(corpus, data.source_language, data.target_language, Path()):
-            sources.append(pair.source)
-            references.append(pair.target)
-    return sources, references

@@ -15,10 +15,10 @@ from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe
 from transduce.describe import count_flops
 from transduce.errors import ConfigError
 from transduce.evaluation.scores import score
+from transduce.evaluation.test_set import read_sets
 from transduce.monitoring.hardware import hardware
 from transduce.monitoring.metrics import History
 from transduce.paper.budget import row_recipe
-from transduce.paper.corpus import read_texts
 from transduce.paper.flops import count_training_flops
 from transduce.paper.results import (
     Result,
@@ -179,7 +179,7 @@ def _scores(
     translator: Translator, corpora: Sequence[CorpusConfig], recipe: Recipe
 ) -> dict[str, Any]:
     """Translate test sets and score them together."""
-    sources, references = read_texts(corpora, recipe.data)
+    sources, references = read_sets(corpora, recipe.data)
     hypotheses = [translation.text for translation in translator.translate(sources)]
     scores = score(hypotheses, references)
     return {

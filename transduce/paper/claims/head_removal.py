@@ -6,11 +6,11 @@ import copy
 
 from transduce.engines.torch import TorchEngine
 from transduce.evaluation.scores import score
+from transduce.evaluation.test_set import read_sets
 from transduce.inspection.heads import Head, switched_off
 from transduce.inspection.importance import head_importance
 from transduce.inspection.models import torch_engine
 from transduce.paper.claims.claim import Chart, Claim, Context, Finding
-from transduce.paper.corpus import read_texts
 from transduce.translation.translator import Translator
 
 SENTENCES = 100
@@ -22,7 +22,7 @@ def experiment(context: Context) -> Finding:
     translator = context.needs_translator()
     if context.data is None:
         return Finding(None, "It needs text; give a recipe or a corpus.")
-    sources, references = read_texts(context.data.validation, context.data)
+    sources, references = read_sets(context.data.validation, context.data)
     count = context.steps(SENTENCES)
     sources = sources[:count]
     references = references[:count]
