@@ -1,5 +1,6 @@
 """A student learns from its teacher; a compressed model stays the same model."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -54,8 +55,16 @@ SMALL = (
 
 def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_path):
     made = distil.distil(
-        bundle.path, recipe, tmp_path / "small", student="tiny", overrides=SMALL, device="cpu"
+        bundle.path,
+        recipe,
+        tmp_path / "small",
+        student="tiny",
+        overrides=SMALL,
+        beam_size=1,
+        device="cpu",
     )
+    made_with = json.loads((tmp_path / "small" / "text" / "synthesis.json").read_bytes())
+    assert made_with["search"]["beam_size"] == 1
     written = load_recipe(str(tmp_path / "small" / "recipe.toml"))
     assert written.data.corpora[0].target == ("text/distilled.de",)
     assert written.data.tokenizer.normalize_punctuation

@@ -58,11 +58,11 @@ class Counting:
             translator.bundle,
         )
 
-    def translate(self, texts):
+    def translate_sentences(self, texts):
         if self.count + len(texts) > self.most:
             raise KeyboardInterrupt
         self.count += len(texts)
-        return self.inner.translate(texts)
+        return self.inner.translate_sentences(texts)
 
 
 def test_an_interrupted_call_continues_after_its_complete_parts(translator, sentences, tmp_path):
@@ -94,8 +94,10 @@ def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
         synthesize(translator, sentences[:2], tmp_path / "mine", "text")
 
 
-def test_a_translation_with_a_notice_is_dropped_with_its_source(translator, sentences, tmp_path):
-    """A text of nothing but blanks translates to nothing; a long one is split, with a notice."""
+def test_a_translation_that_is_not_usable_is_dropped_with_its_source(
+    translator, sentences, tmp_path
+):
+    """A text of nothing but blanks translates to nothing; another is too long for the model."""
     long = " ".join(sentences[:60])
     made = synthesize(translator, [sentences[0], " ", long, sentences[1]], tmp_path / "new", "text")
     assert lines(made.inputs) == sentences[:2]

@@ -102,6 +102,18 @@ def test_a_translation_that_reaches_its_limit_says_so(bundle, engine):
     assert whole.translate("in 98 weeks").notices == ()
 
 
+def test_sentences_for_training_are_translated_alike_without_a_look_at_their_markup(
+    bundle, translator, sentences
+):
+    plain = translator.translate_sentences(sentences[:6])
+    assert plain == [found.text for found in translator.translate(sentences[:6])]
+    too_long = " ".join(sentences[:60])
+    found = translator.translate_sentences([sentences[0], too_long, sentences[1]])
+    assert found == [plain[0], None, plain[1]]
+    short = Translator(bundle, engine="torch", device="cpu", search=SearchConfig(max_length=1))
+    assert short.translate_sentences(sentences[:2]) == [None, None]
+
+
 def test_several_texts_keep_their_order_and_their_empty_ones(echo):
     texts = ["One day. Two days.", "", "a", "\n", "d"]
     assert [one.text for one in echo.translate(texts)] == texts

@@ -67,6 +67,9 @@ def distil(
         tuple[Path, ...],
         Help("more text in the source language; can be repeated", value="FILE"),
     ] = (),
+    beam: Annotated[
+        int | None, Help("beam size of the teacher; 1 is greedy search, which is faster")
+    ] = None,
     device: Device = None,
 ) -> None:
     """Train a small model on the translations of a large one.
@@ -92,6 +95,7 @@ def distil(
         student=student,
         overrides=overrides,
         more_text=more_text,
+        beam_size=beam,
         device=device,
     )
     if made.run.state and made.run.state.stopped_by:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from transduce.distillation.synthesis import Synthesis, synthesize, unique_sourc
 from transduce.errors import ConfigError, DataError
 from transduce.evaluation.test_set import read_sets
 from transduce.presets import preset as find_preset
-from transduce.recipe import apply_overrides, follow_tokenizer, load_recipe, to_toml
+from transduce.recipe import adjusted, apply_overrides, follow_tokenizer, load_recipe, to_toml
 from transduce.training.run import Run
 from transduce.training.train import train
 from transduce.translation.translator import Translator
@@ -35,6 +36,7 @@ def distil(
     student: str = "student",
     overrides: Sequence[str] = (),
     more_text: Iterable[Path] = (),
+    beam_size: int | None = None,
     device: str | None = None,
 ) -> Distillation:
     """Let a teacher translate the training text of a recipe, and train a student on the result.
@@ -49,6 +51,7 @@ def distil(
         student: The preset of the student.
         overrides: Settings of the student to change, such as "model.N_decoder=1".
         more_text: More files in the source language, without translations.
+        beam_size: The beam of the teacher; by default that of its recipe.
         device: Such as "cuda" or "cpu"; by default a GPU if there is one.
     """
     out = Path(out)
@@ -58,7 +61,8 @@ def distil(
         raise ConfigError(f"{recipe} names no training text; expected [[data.corpora]]")
     new = student_recipe(settings, base, out, student, overrides)
 
-    translator = Translator(teacher, device=device)
+    search = functools.partial(adjusted, beam_size=beam_size)
+    translator = Translator(teacher, device=device, search=search)
     languages = (settings.data.source_language, settings.data.target_language)
     spoken = (translator.recipe.data.source_language, translator.recipe.data.target_language)
     if languages != spoken:

@@ -22,7 +22,7 @@ from transduce.data.workers import progress
 from transduce.errors import DataError
 from transduce.translation.translator import Translator
 
-PART = 10_000  # texts
+PART = 20_000  # texts
 RECORD = "synthesis.json"
 
 
@@ -145,12 +145,11 @@ def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path)
 
 def _translate(translator: Translator, texts: list[str]) -> list[str | None]:
     """Return the translation of each text as one line, or None if it is not usable."""
+    one_lines = [" ".join(text.split()) for text in texts]
     lines: list[str | None] = []
-    for translation in translator.translate(texts):
-        text = " ".join(translation.text.split())
-        # A notice says that a sentence was too long, or that its translation did not end.
-        usable = text and not translation.notices
-        lines.append(text if usable else None)
+    for translation in translator.translate_sentences(one_lines):
+        line = " ".join(translation.split()) if translation else None
+        lines.append(line or None)
     return lines
 
 

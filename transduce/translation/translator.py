@@ -261,6 +261,27 @@ class Translator:
         for chunk in chunks.chunks(_several(lines), chunks.sizes()):
             yield from self._translate(chunk, options)
 
+    def translate_sentences(self, sentences: Sequence[str]) -> list[str | None]:
+        """Return the translation of each sentence, which is read as training text is.
+
+        It is not split, and its markup is not set apart: this is for text by the million. None
+        means that a sentence is too long for the model, or that its translation did not end.
+        """
+        sources = self.tokenizers[0].encode_batch(list(sentences))
+        fits = [len(source) <= self._max_tokens for source in sources]
+        searched = [source for source, is_short in zip(sources, fits, strict=True) if is_short]
+        results = self._results(searched, [], _Options())
+
+        translations: list[str | None] = []
+        for is_short in fits:
+            result = next(results) if is_short else None
+            if result is None or len(result.candidates[0][0].ids) >= result.limit:
+                translations.append(None)
+            else:
+                _, text = result.candidates[0]
+                translations.append(text)
+        return translations
+
     def _translate(self, texts: Sequence[str], options: _Options) -> list[Translation]:
         for number, text in enumerate(texts, start=1):
             if not isinstance(text, str):
