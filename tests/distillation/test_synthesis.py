@@ -104,6 +104,7 @@ def test_a_translation_that_is_not_usable_is_dropped_with_its_source(
     assert (made.pairs, made.dropped) == (2, 2)
     with pytest.raises(DataError, match="none of 1 texts has a usable translation"):
         synthesize(translator, [" "], tmp_path / "blank", "text")
+    assert not (tmp_path / "blank" / "text.de").exists()
     with pytest.raises(DataError, match="no text to translate"):
         synthesize(translator, [], tmp_path / "nothing", "text")
 

@@ -169,11 +169,12 @@ def _join(
                     input_file.write(f"{one_line}\n".encode("utf-8", "replace"))
                     translation_file.write(f"{prefix}{line}\n".encode("utf-8", "replace"))
                     pairs += 1
-    if pairs == 0:
-        raise DataError(
-            f"none of {len(texts):,} texts has a usable translation; check the model, for example "
-            "with transduce translate"
-        )
+        # Neither file appears after an error.
+        if pairs == 0:
+            raise DataError(
+                f"none of {len(texts):,} texts has a usable translation; check the model, for example "
+                "with transduce translate"
+            )
     return pairs
 
 
