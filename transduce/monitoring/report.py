@@ -5,12 +5,11 @@ The page shows curves, cost, samples, events, hardware and the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
+from transduce.monitoring.html import html_page, html_sample, html_section, html_table
 from transduce.monitoring.metrics import History, read_metrics
 from transduce.monitoring.records import Record
 from transduce.monitoring.svg import chart
@@ -40,7 +39,6 @@ def write_report(run: Path) -> Path:
 
 
 def _page(name: str, history: History) -> str:
-    style = files("transduce.monitoring").joinpath("report.css").read_text(encoding="utf-8")
     attempt = history.attempt
     hardware = attempt.get("hardware", {})
     recipe = escape(attempt.get("recipe", ""))
@@ -49,22 +47,12 @@ def _page(name: str, history: History) -> str:
         "Cost": _cost(history),
         "Samples of the best model": _samples(history),
         "Events": _events(history),
-        "Hardware": _table((), [(key.replace("_", " "), hardware[key]) for key in hardware]),
+        "Hardware": html_table((), [(key.replace("_", " "), hardware[key]) for key in hardware]),
         "Recipe": f"<details><summary>all settings</summary><pre>{recipe}</pre></details>",
     }
-    body = "".join(
-        f"<section><h2>{escape(title)}</h2>{text}</section>" for title, text in sections.items()
-    )
-    # The policy forbids everything that the page does not need, scripts above all.
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{escape(name)} · transduce</title><style>{style}</style></head>"
-        f"<body><header><h1>{escape(name)}</h1><p>{escape(_status(history))}</p></header>"
-        f"{_tiles(history)}{body}</body></html>\n"
-    )
+    body = "".join(html_section(title, text) for title, text in sections.items())
+    status = _status(history)
+    return html_page(f"{name} · transduce", name, _tiles(history) + body, subtitle=status)
 
 
 def _status(history: History) -> str:
@@ -143,22 +131,15 @@ def _cost(history: History) -> str:
         "training hours by the sustained speed of the GPUs; its BLEU is on newstest2014 "
         "English-German."
     )
-    return _table(("model", "BLEU", "training cost, FLOPs"), rows) + f'<p class="note">{note}</p>'
+    table = html_table(("model", "BLEU", "training cost, FLOPs"), rows)
+    return f'{table}<p class="note">{note}</p>'
 
 
 def _samples(history: History) -> str:
     samples = history.best.get("samples", [])
     if not samples:
         return f'<p class="none">{history.no_translations}</p>'
-    return "".join(_sample(sample) for sample in samples)
-
-
-def _sample(texts: Sequence[str]) -> str:
-    rows = [
-        f'<dt>{name}</dt><dd dir="auto">{escape(text)}</dd>'
-        for name, text in zip(SAMPLE_PARTS, texts, strict=False)
-    ]
-    return f'<dl class="sample">{"".join(rows)}</dl>'
+    return "".join(html_sample(zip(SAMPLE_PARTS, texts, strict=False)) for texts in samples)
 
 
 def _events(history: History) -> str:
@@ -173,7 +154,7 @@ def _events(history: History) -> str:
     if not rows:
         return '<p class="none">none</p>'
 
-    table = _table(("step", "event", ""), rows[-SHOWN_EVENTS:])
+    table = html_table(("step", "event", ""), rows[-SHOWN_EVENTS:])
     hidden = len(rows) - SHOWN_EVENTS
     if hidden > 0:
         table += f'<p class="note">and {hidden:,} earlier events</p>'
@@ -191,14 +172,3 @@ def _flops(number: float) -> str:
     digits, power = f"{number:.1e}".split("e")
     exponent = str(int(power)).translate(SUPERSCRIPTS)
     return f"{digits}\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}10{exponent}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    header = f"<thead>{_row('th', head)}</thead>" if head else ""
-    body = "".join(_row("td", row) for row in rows)
-    return f'<div class="scroll"><table>{header}<tbody>{body}</tbody></table></div>'
-
-
-def _row(tag: str, values: Iterable[Any]) -> str:
-    cells = [f"<{tag}>{escape(str(value))}</{tag}>" for value in values]
-    return f"<tr>{''.join(cells)}</tr>"

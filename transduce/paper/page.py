@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
+
+from transduce.monitoring.html import html_page, html_picture, html_section, html_table
 
 Cells = Sequence[str]
 
@@ -33,11 +33,7 @@ class Table:
 
     def to_html(self) -> str:
         """Return the table as HTML."""
-        head = _html_row("th", self.head)
-        body = "".join(_html_row("td", row) for row in self.rows)
-        return (
-            f'<div class="scroll"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
-        )
+        return html_table(self.head, self.rows)
 
 
 @dataclass(frozen=True)
@@ -73,34 +69,17 @@ def to_markdown(title: str, sections: Sequence[Section], figures_folder: str) ->
 
 def to_html(title: str, sections: Sequence[Section]) -> str:
     """Return a page as one HTML file that needs nothing else."""
-    style = files("transduce.monitoring").joinpath("report.css").read_text(encoding="utf-8")
     body = "".join(_html_section(section) for section in sections)
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>"
-        f"<body><header><h1>{escape(title)}</h1></header>{body}</body></html>\n"
-    )
+    return html_page(title, title, body)
 
 
 def _html_section(section: Section) -> str:
-    parts = [f"<h2>{escape(section.title)}</h2>"]
-    parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
+    parts = [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
     parts += [table.to_html() for table in section.tables]
     if section.figures:
-        figures = "".join(_html_figure(figure) for figure in section.figures)
-        parts.append(f'<div class="charts">{figures}</div>')
-    return f"<section>{''.join(parts)}</section>"
-
-
-def _html_figure(figure: Figure) -> str:
-    """Return a figure as an image inside the page, where the page's style does not reach it."""
-    data = base64.b64encode(figure.svg.encode()).decode("ascii")
-    caption = escape(figure.caption)
-    image = f'<img style="width:100%" alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-    return f"<figure><figcaption>{caption}</figcaption>{image}</figure>"
+        pictures = [html_picture(figure.svg, figure.caption) for figure in section.figures]
+        parts.append(f'<div class="charts">{"".join(pictures)}</div>')
+    return html_section(section.title, *parts)
 
 
 def _columns(line: Cells, widths: Sequence[int]) -> str:
@@ -111,7 +90,3 @@ def _columns(line: Cells, widths: Sequence[int]) -> str:
 
 def _escaped(line: Cells) -> list[str]:
     return [cell.replace("|", "\\|") for cell in line]
-
-
-def _html_row(tag: str, row: Cells) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
