@@ -118,6 +118,13 @@ def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_pat
     assert "| parser | 6 |" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
+def test_a_dry_run_of_table4_writes_nothing(treebank, tmp_path, capsys):
+    out = tmp_path / "paper"
+    assert run(["paper", "table4", str(treebank), "--out", str(out), "--dry-run"]) == 0
+    assert "parser" in capsys.readouterr().out
+    assert not out.exists()
+
+
 def test_a_folder_without_splits_is_divided(tmp_path):
     draw = random.Random(2)
     for number in range(3):

@@ -96,6 +96,7 @@ def _table4(options: Options) -> None:
         budget=options.budget,
         seed=options.seed,
         overrides=options.overrides,
+        dry_run=options.dry_run,
     )
     if options.dry_run:
         _print_costs([row], options)

@@ -59,15 +59,21 @@ def read_treebank(folder: Path) -> Treebank:
     return Treebank(rest, trees[3::10], trees[7::10])
 
 
-def write_text(treebank: Treebank, folder: Path) -> DataConfig:
-    """Write the words and the brackets of all trees as parallel text, and return its settings."""
-    corpora: dict[str, tuple[CorpusConfig, ...]] = {}
+def write_text(treebank: Treebank, folder: Path) -> None:
+    """Write the words and the brackets of all trees as parallel text."""
     for split in SPLITS:
         trees: list[Tree] = getattr(treebank, split)
-        paths = (folder / f"{split}.words", folder / f"{split}.brackets")
-        _write_lines(paths[0], [" ".join(tree.words()) for tree in trees])
-        _write_lines(paths[1], [linearize(tree) for tree in trees])
-        corpora[split] = (CorpusConfig(source=(str(paths[0]),), target=(str(paths[1]),)),)
+        words, brackets = _files(folder, split)
+        _write_lines(words, [" ".join(tree.words()) for tree in trees])
+        _write_lines(brackets, [linearize(tree) for tree in trees])
+
+
+def text_settings(folder: Path) -> DataConfig:
+    """Return the settings of the text that `write_text` writes into a folder."""
+    corpora: dict[str, tuple[CorpusConfig, ...]] = {}
+    for split in SPLITS:
+        words, brackets = _files(folder, split)
+        corpora[split] = (CorpusConfig(source=(str(words),), target=(str(brackets),)),)
     return DataConfig(
         source_language="en",
         target_language="brackets",
@@ -86,10 +92,24 @@ def write_text(treebank: Treebank, folder: Path) -> DataConfig:
     )
 
 
-def row(folder: Path, out: Path, *, budget: float, seed: int, overrides: Sequence[str]) -> Row:
-    """Return the experiment: train the parser on the text of a treebank."""
+def row(
+    folder: Path,
+    out: Path,
+    *,
+    budget: float,
+    seed: int,
+    overrides: Sequence[str],
+    dry_run: bool = False,
+) -> Row:
+    """Return the experiment: train the parser on the text of a treebank.
+
+    The text is written into `out`, unless this is a dry run.
+    """
     treebank = read_treebank(folder)
-    data = write_text(treebank, out / PART / "text")
+    text = out / PART / "text"
+    if not dry_run:
+        write_text(treebank, text)
+    data = text_settings(text)
     recipe = with_the_papers_rate(changed_recipe(PARSER, data, budget, overrides), budget)
     recipe = replace(recipe, training=replace(recipe.training, seed=seed))
     name = ROW if seed == 1 else f"{ROW}-seed{seed}"
@@ -158,6 +178,11 @@ def _of_split(files: Sequence[Path], split: str) -> list[Tree]:
     names = ("valid", "dev") if split == "valid" else (split,)
     chosen = [path for path in files if path.name.startswith(names)]
     return [tree for path in chosen for tree in read_trees(path)]
+
+
+def _files(folder: Path, split: str) -> tuple[Path, Path]:
+    """Return the files with the words and the brackets of a split."""
+    return folder / f"{split}.words", folder / f"{split}.brackets"
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
