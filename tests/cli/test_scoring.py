@@ -54,12 +54,13 @@ def test_a_model_is_scored_and_its_translations_are_written(folder, bundle, caps
 def test_several_files_are_compared_with_the_first(folder, capsys):
     words = ["--hypothesis", "good.de", "--hypothesis", "bad.de"]
     files = ["--source", "test.en", "--reference", "test.de"]
-    outputs = ["--markdown", "report.md", "--svg", "chart.svg"]
+    outputs = ["--markdown", "report.md", "--html", "report.html", "--svg", "chart.svg"]
     assert score(*words, *files, *outputs, "--resamples", "50") == 0
     text = capsys.readouterr().out
     assert "bad.de: BLEU -" in text
     assert "against good.de, significant" in text
     assert (folder / "report.md").read_text().startswith("# Scores\n")
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
     assert (folder / "chart.svg").read_text().startswith("<svg")
 
 
@@ -94,6 +95,7 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
         (["x", "test.en", "test.de", "--json", "no/x.json"], "no/x.json cannot be written"),
         (["--ladder", "a", "b", "test.en", "test.de"], "--ladder has 2 runs and 0 hypothesis"),
         (["--ladder", "x", "test.en", "test.de", "--ter"], "--ter has no effect on the ladder"),
+        (["--ladder", "x", "test.en", "test.de", "--html", "y"], "--html has no effect on the"),
         (
             ["--hypothesis", "good.de", "test.en", "test.de", "--perplexity"],
             "--perplexity is given without a model",
@@ -123,7 +125,8 @@ def test_empty_references_are_counted(folder, capsys):
 def test_files_of_translations_need_no_torch(folder):
     code = (
         "import sys; from transduce.cli.commands import run; "
-        "assert run(['score', '--hypothesis', 'bad.de', 'test.en', 'test.de']) == 0; "
+        "words = ['--hypothesis', 'bad.de', 'test.en', 'test.de', '--html', 'report.html']; "
+        "assert run(['score', *words]) == 0; "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,19 +1,24 @@
 """A report is plain data that says everything, for one system or several."""
 
+import base64
 import dataclasses
 import json
+import re
 import shlex
 import xml.dom.minidom
+from itertools import chain
 
 import pytest
 
 from tests.evaluation.systems import damaged, parallel_texts
+from tests.html_page import HOSTILE, OURS, Page
 from transduce.errors import InputError
 from transduce.evaluation.figure import length_chart
 from transduce.evaluation.perplexity import Perplexity
 from transduce.evaluation.report import evaluate, with_models, work
 from transduce.evaluation.scores import score
-from transduce.evaluation.show import print_report, to_markdown
+from transduce.evaluation.show import print_report, to_html, to_markdown
+from transduce.evaluation.tables import tables
 
 SOURCES, REFERENCES = parallel_texts()
 GOOD = damaged(REFERENCES, 0.1)
@@ -110,6 +115,37 @@ def test_markdown_tables_survive_any_name(report):
     worst = report.systems[0].worst[0]
     command = shlex.join(["transduce", "inspect", "runs/a|b", worst.source])
     assert f"- look inside: `{command}`" in lines
+
+
+def test_the_page_has_all_tables_the_chart_and_the_worst_sentences(report):
+    html = to_html(report)
+    text = Page(html).text
+    for table in tables(report):
+        for cell in (table.title, *table.header, *chain(*table.rows), *table.notes):
+            assert cell in text
+    for system in report.systems:
+        assert f"Worst sentences of {system.name}" in text
+        for worst in system.worst:
+            for part in (worst.source, worst.reference, worst.hypothesis, f"line {worst.line}"):
+                assert part in text
+    (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
+    assert base64.b64decode(picture).decode() == length_chart(report)
+
+
+def test_the_page_needs_nothing_from_outside_and_shows_every_text_as_text(report):
+    (worst,) = evaluate({"a": [HOSTILE]}, [HOSTILE * 2], [HOSTILE], worst=1).systems[0].worst
+    first = dataclasses.replace(report.systems[0], name=HOSTILE, model=HOSTILE, worst=(worst,))
+    hostile = dataclasses.replace(
+        report, systems=(first, *report.systems[1:]), source=HOSTILE, reference=HOSTILE
+    )
+    html = to_html(hostile)
+    page = Page(html)
+    assert page.tags <= OURS | {"img"}
+    assert not [name for name in page.attributes if name.startswith("on") or name == "href"]
+    assert page.text.count(HOSTILE) >= 6
+    assert "default-src 'none'" in html
+    assert [source[:5] for source in re.findall(r'src="([^"]+)"', html)] == ["data:"]
+    assert not re.search(r"https?:|url\(|@import", html)
 
 
 def test_the_chart_has_a_bar_for_each_system_and_length(report):

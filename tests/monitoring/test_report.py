@@ -3,80 +3,17 @@
 import math
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.html_page import HOSTILE, OURS, Page
 from transduce.config import CorpusConfig
 from transduce.errors import CheckpointError
 from transduce.monitoring.report import write_report
 from transduce.monitoring.svg import BOTTOM, LEFT, RIGHT, TOP, chart, thin, ticks
 from transduce.presets import TINY
-
-HOSTILE = "</pre><script>alert('x')</script>\"><img src=x onerror=alert(1)>&amp;"
-OURS = {
-    "html",
-    "head",
-    "meta",
-    "title",
-    "style",
-    "body",
-    "header",
-    "h1",
-    "h2",
-    "p",
-    "section",
-    "div",
-    "dl",
-    "dt",
-    "dd",
-}
-OURS |= {
-    "figure",
-    "figcaption",
-    "span",
-    "b",
-    "svg",
-    "line",
-    "text",
-    "g",
-    "polyline",
-    "circle",
-    "table",
-    "thead",
-    "tbody",
-}
-OURS |= {"tr", "th", "td", "details", "summary", "pre"}
-VOID = {"meta"}
-
-
-class Page(HTMLParser):
-    """The elements, attributes and text of a page; elements must be closed in the order they were opened."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.attributes, self.text, self._open = set(), set(), "", []
-        self.feed(html)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def report(run):

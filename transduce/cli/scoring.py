@@ -74,6 +74,9 @@ def score(
         Help("write the report as JSON; without FILE, print it in place of tables", bare="-"),
     ] = None,
     markdown: Annotated[Path | None, Help("write the report as Markdown to this file")] = None,
+    html: Annotated[
+        Path | None, Help("write the report as one page for a browser, with the chart")
+    ] = None,
     svg: Annotated[Path | None, Help("write a chart of BLEU by sentence length")] = None,
 ) -> None:
     """Score models or translations on a test set, and compare them.
@@ -95,8 +98,8 @@ def score(
             raise InputError(f"--{name} is {number}; expected at least 0")
     if ladder:
         ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
-        _check_ladder(models, hypothesis, ignored | {"out": out, "svg": svg})
-    for path in (out, json, markdown, svg):
+        _check_ladder(models, hypothesis, ignored | {"out": out, "html": html, "svg": svg})
+    for path in (out, json, markdown, html, svg):
         if path != STANDARD_OUTPUT:
             check_output(path)
     from transduce.evaluation.test_set import read_parallel
@@ -125,7 +128,8 @@ def score(
     )
     report = with_models(report, [str(model) for model in models], perplexities)
     source, reference = test_set
-    _show(replace(report, source=str(source), reference=str(reference)), json, markdown, svg)
+    report = replace(report, source=str(source), reference=str(reference))
+    _show(report, json, markdown=markdown, html=html, svg=svg)
 
 
 def _split(
@@ -264,16 +268,25 @@ def _climb(
         write_output(markdown, "\n".join(markdown_table(ladder.table())))
 
 
-def _show(report: Report, json: Path | None, markdown: Path | None, svg: Path | None) -> None:
+def _show(
+    report: Report,
+    json: Path | None,
+    *,
+    markdown: Path | None,
+    html: Path | None,
+    svg: Path | None,
+) -> None:
     """Print the report and write it to the files that were requested."""
     from transduce.evaluation.figure import length_chart
-    from transduce.evaluation.show import print_report, to_markdown
+    from transduce.evaluation.show import print_report, to_html, to_markdown
 
     if json != STANDARD_OUTPUT:
         print_report(report)
     _write_json(report.to_dict(), json)
     if markdown:
         write_output(markdown, to_markdown(report))
+    if html:
+        write_output(html, to_html(report))
     if svg:
         write_output(svg, length_chart(report))
 

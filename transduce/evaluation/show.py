@@ -1,12 +1,22 @@
-"""A report for people: tables in the terminal, or Markdown."""
+"""A report for people: tables in the terminal, Markdown, or a page of HTML."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from html import escape
 
-from transduce.evaluation.report import Report
+from transduce.evaluation.breakdown import WorstSentence
+from transduce.evaluation.figure import length_chart
+from transduce.evaluation.report import Report, SystemReport
 from transduce.evaluation.tables import Table, inspection, tables
+from transduce.monitoring.html import (
+    html_page,
+    html_picture,
+    html_sample,
+    html_section,
+    html_table,
+)
 
 
 def print_report(report: Report) -> None:
@@ -84,6 +94,37 @@ def markdown_table(table: Table) -> Iterator[str]:
         yield f"- {_escape(note)}"
     if table.notes:
         yield ""
+
+
+def to_html(report: Report) -> str:
+    """Return the report as one page that needs nothing else, with the chart of `length_chart`."""
+    chart = html_picture(length_chart(report), "BLEU by the number of words of the source")
+    sections = [_html_table(table) for table in tables(report)]
+    sections.append(chart)
+    for system in report.systems:
+        worst = [_html_worst(system, sentence) for sentence in system.worst]
+        if worst:
+            sections.append(html_section(f"Worst sentences of {system.name}", *worst))
+    names = ", ".join(system.name for system in report.systems)
+    return html_page("Scores · transduce", "Scores", "".join(sections), subtitle=names)
+
+
+def _html_table(table: Table) -> str:
+    notes = [f'<p class="note">{escape(note)}</p>' for note in table.notes]
+    return html_section(table.title, html_table(table.header, table.rows), *notes)
+
+
+def _html_worst(system: SystemReport, sentence: WorstSentence) -> str:
+    """Return a sentence, its reference and its translation, and how to look inside."""
+    return html_sample(
+        [
+            (f"line {sentence.line:,}", f"chrF++ {sentence.chrf:.1f}"),
+            ("look inside", inspection(system, sentence)),
+            ("source", sentence.source),
+            ("reference", sentence.reference),
+            ("translation", sentence.hypothesis),
+        ]
+    )
 
 
 def _row(cells: tuple[str, ...] | list[str], *, escaped: bool = True) -> str:

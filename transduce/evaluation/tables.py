@@ -1,4 +1,4 @@
-"""The tables of a report, in words: the terminal and Markdown show the same ones."""
+"""The tables of a report, in words: the terminal, Markdown and HTML show the same ones."""
 
 from __future__ import annotations
 
