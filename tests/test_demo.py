@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.cli.commands import run
-from transduce.storage.bundle import find_bundle
+from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
 
 MAKEFILE = (Path(__file__).parent.parent / "Makefile").read_text(encoding="utf-8")

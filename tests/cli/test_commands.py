@@ -170,7 +170,7 @@ def test_version(capsys):
         (["export", "runs/x", "y", "--to", "onn"], "--to is 'onn'; did you mean onnx?\n"),
         (["train", "base", "--device", "x"], "--device is 'x'; expected one of cpu, cuda\n"),
         (["bench", "x", "y"], "WHAT is 'x'; expected one of decode, serve\n"),
-        (["translate", "--model"], "--model has no value; write --model FOLDER\n"),
+        (["translate", "--model"], "--model has no value; write --model MODEL\n"),
         (["translate", "--scores=yes"], "--scores takes no value; write --scores alone\n"),
         (["new", "x"], "--source is missing; write transduce new FOLDER --source FILE [options]"),
         (["descibe", "base"], "'descibe' is not a command; did you mean describe?"),

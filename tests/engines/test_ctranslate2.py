@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -207,6 +208,32 @@ def test_a_place_that_cannot_be_written_is_replaced_by_the_users_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert CTranslate2Engine(mine, "cpu").search([[5, 0]], SearchConfig(max_length=2))
     assert len(list((tmp_path / "cache/transduce/ctranslate2").glob("*-int8"))) == 1
+
+
+def test_nothing_is_written_into_the_package(bundle, tmp_path, monkeypatch):
+    mine = random_bundle(tmp_path / "package" / "b", bundle.tokenizer_files)
+    monkeypatch.setattr(engines, "PACKAGED", tmp_path / "package")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    CTranslate2Engine(mine, "cpu")
+    assert [path.name for path in mine.path.parent.iterdir()] == ["b"]
+    assert len(list((tmp_path / "cache/transduce/ctranslate2").glob("*-int8"))) == 1
+
+
+def test_where_no_place_can_be_written_torch_translates(bundle, tmp_path, monkeypatch, caplog):
+    mine = random_bundle(tmp_path / "b", bundle.tokenizer_files)
+    (tmp_path / "b.ctranslate2").write_text("in the way")
+    (tmp_path / "cache").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert isinstance(Translator(mine, device="cpu").engine, TorchEngine)
+    (message,) = caplog.messages
+    assert re.match(
+        r"the CTranslate2 model cannot be written to \S+b\.ctranslate2 \(File exists\) nor to "
+        r"\S+cache/transduce/ctranslate2 \(Not a directory\); make such a folder writable; "
+        r"the model runs in torch instead",
+        message,
+    )
+    with pytest.raises(ExportError, match="cannot be written"):
+        Translator(mine, engine="ctranslate2", device="cpu")
 
 
 def test_a_new_bundle_in_an_old_place_is_converted_anew(bundle, tmp_path):

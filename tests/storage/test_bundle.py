@@ -21,8 +21,13 @@ from transduce.errors import BundleError
 from transduce.model.tokens import Tokens
 from transduce.model.transformer import Transformer
 from transduce.presets import preset
-from transduce.storage import bundle, sealed_folder
-from transduce.storage.bundle import BUNDLE, WEIGHTS, find_bundle, load_bundle, save_bundle
+from transduce.storage import sealed_folder
+from transduce.storage.bundle import (
+    BUNDLE,
+    WEIGHTS,
+    load_bundle,
+    save_bundle,
+)
 from transduce.storage.checkpoint import save_checkpoint
 from transduce.storage.sealed_folder import MANIFEST, write_folder
 from transduce.storage.tensors import file_size, pack
@@ -394,43 +399,6 @@ def test_the_base_model_in_int8_takes_a_quarter():
         weights = Transformer(preset("base").model).state_dict()
     assert file_size(pack(weights, "int8")) < 64e6
     assert file_size(pack(weights, "float32")) > 250e6
-
-
-def test_without_a_name_the_newest_run_is_taken(save, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bundle, "SHIPPED", tmp_path / "shipped")
-    with pytest.raises(
-        BundleError, match=r"no model found in \./runs nor in the package; train one .*--model"
-    ):
-        find_bundle()
-    shipped = save("shipped/en-de")
-    assert find_bundle() == shipped
-    for age, path in enumerate(["runs/a/last", "runs/a/best", "runs/b/last", "runs/c/best"]):
-        os.utime(save(path) / MANIFEST, (0, 1000 - age))
-    # The last bundle of a run is not asked where a best one is.
-    assert str(find_bundle()) == "runs/a/best"
-    os.utime("runs/b/last/MANIFEST.json", (0, 2000))
-    assert str(find_bundle()) == "runs/b/last"
-
-
-def test_a_run_stands_for_its_best_bundle(save, tmp_path):
-    best = save("run/best")
-    save("run/last")
-    assert find_bundle(tmp_path / "run") == best
-    assert find_bundle(best) == best
-    (tmp_path / "begun/checkpoints").mkdir(parents=True)
-    with pytest.raises(
-        BundleError,
-        match=r"begun has no saved model yet; the first one is written at the first validation",
-    ):
-        find_bundle(tmp_path / "begun")
-    assert find_bundle(tmp_path / "absent") == tmp_path / "absent"  # which load_bundle then refuses
-
-
-def test_a_bundle_is_found_between_the_renames_of_its_replacement(save):
-    path = save("run/best")
-    path.rename(path.with_name(".best.replaced"))
-    assert load_bundle(find_bundle(path.parent)).scores == SCORES
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

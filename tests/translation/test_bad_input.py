@@ -12,6 +12,7 @@ import pytest
 
 from transduce.cli.commands import run
 from transduce.storage import bundle as bundles
+from transduce.storage import installed
 
 
 @pytest.fixture
@@ -98,7 +99,8 @@ def test_a_poisoned_pickle_is_never_read(translate, damaged, tmp_path):
 
 def test_without_a_model_the_newest_of_the_runs_is_taken(translate, bundle, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(translate("text"), "no model found in ./runs")
+    monkeypatch.setattr(installed, "PACKAGED", tmp_path / "package")
+    refused(translate("text"), "no model found in the package nor in ./runs")
     for age, name in ((100, "old"), (0, "new"), (200, "oldest")):
         folder = shutil.copytree(bundle.path, tmp_path / "runs" / name / "best")
         stamp = (folder / "MANIFEST.json").stat().st_mtime - age

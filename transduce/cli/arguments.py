@@ -149,7 +149,7 @@ def usage(name: str, arguments: Sequence[Argument]) -> str:
             words.append(argument.option_usage)
         elif argument.is_option:
             has_other_options = True
-        elif argument.is_list and "..." in argument.placeholder:
+        elif argument.is_list and any(mark in argument.placeholder for mark in ("...", "[")):
             words.append(argument.placeholder)
         elif argument.is_list:
             words.append(f"[{argument.placeholder} ...]")

@@ -13,7 +13,7 @@ Commands: TypeAlias = Mapping[str, Command]
 
 # Arguments of type `str` that take the name of a preset, or of a file.
 PRESET_PLACEHOLDERS = ("RECIPE", "PRESET")
-FILE_PLACEHOLDERS = ("RECIPE", "FILE")
+FILE_PLACEHOLDERS = ("RECIPE", "FILE", "[MODEL] TEXT")
 
 # `_transduce_words COMMAND PREVIOUS WORD` prints the words that can be written in place of WORD,
 # one per line. Its status is 1 where the name of a file can be written, too.

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
-from transduce.cli.options import Beam, Model
+from transduce.cli.models import default_model
+from transduce.cli.options import DEFAULT_MODEL, Beam
 from transduce.cli.output import check_output, name_output, write_output
 from transduce.errors import BundleError, InputError, TransduceError
+from transduce.storage.installed import find_bundle
 
 if TYPE_CHECKING:
     from transduce.inspection.result import Inspection
@@ -19,8 +21,14 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: Model,
-    text: Annotated[tuple[str, ...], Help("the sentence to translate, in quotes")] = (),
+    words: Annotated[
+        tuple[str, ...],
+        Help(
+            "the sentence to translate, in quotes; before it a saved model (bundle), a run folder, "
+            f"or a name that transduce bundles lists {DEFAULT_MODEL}",
+            value="[MODEL] TEXT",
+        ),
+    ] = (),
     *,
     out: Annotated[
         Path | None, Help("write a page for the browser to this file; it needs no server")
@@ -67,18 +75,20 @@ def inspect(
     Heads are named KIND.LAYER.HEAD, such as cross.6.2, and counted from 1.
 
     Examples:
-        transduce inspect runs/demo "in 98 weeks"
+        transduce inspect "The animal was too tired to cross the street."
         transduce inspect runs/demo "in 98 weeks" --out page.html
         transduce inspect runs/demo "in 98 weeks" --svg figure.svg --layer 1
         transduce inspect runs/demo "in 98 weeks" --without cross.1.1
         transduce inspect runs/demo --heads test.en test.de --svg heads.svg
     """
-    _check(text, heads, sentence, limit)
+    model, text = _split(words, heads)
+    _check(heads, sentence, limit)
     for path in (out, svg, json):
         check_output(path)
     from transduce.recipe import adjusted
     from transduce.translation.translator import Translator
 
+    model = model or default_model()
     _refuse_ctranslate2(model)
     # The model runs in torch here, whatever is faster elsewhere.
     settings = functools.partial(adjusted, beam_size=beam)
@@ -91,7 +101,7 @@ def inspect(
     from transduce.inspection.inspect import inspect as inspect_sentence
     from transduce.inspection.terminal import print_inspection
 
-    found = inspect_sentence(translator, text[0], sentence=sentence - 1, without=without)
+    found = inspect_sentence(translator, text, sentence=sentence - 1, without=without)
     if svg:
         write_output(svg, attention_figure(found, kind, layer, head, word))
     if json:
@@ -102,14 +112,23 @@ def inspect(
         print_inspection(found)
 
 
-def _check(text: tuple[str, ...], heads: tuple[Path, ...], sentence: int, limit: int) -> None:
-    """Refuse arguments that do not go together."""
+def _split(words: tuple[str, ...], heads: tuple[Path, ...]) -> tuple[Path | None, str]:
+    """Return the model, None for the default one, and the sentence, "" with --heads."""
+    model = Path(words[0]) if words and find_bundle(words[0]).exists() else None
+    text = words if model is None else words[1:]
+    if len(words) == 2 and not heads:
+        return Path(words[0]), words[1]
     if bool(text) == bool(heads):
         raise InputError("give either a sentence in quotes, or --heads with a test set")
     if len(text) > 1:
         raise InputError(
             f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
         )
+    return model, "".join(text)
+
+
+def _check(heads: tuple[Path, ...], sentence: int, limit: int) -> None:
+    """Refuse values that cannot work."""
     if heads and len(heads) != 2:
         raise InputError(
             f"--heads has {len(heads)} files; expected two: the sources and their references"

@@ -11,8 +11,9 @@ Overrides: TypeAlias = Annotated[
     tuple[str, ...], Help("settings to change, such as model.N=2", value="SETTING=VALUE")
 ]
 Model: TypeAlias = Annotated[
-    Path, Help("a saved model (bundle), or the run folder that contains one")
+    Path, Help("a saved model (bundle), a run folder, or a name that transduce bundles lists")
 ]
+DEFAULT_MODEL = "(default: the model of the package, or else the newest one in ./runs)"
 Beam: TypeAlias = Annotated[
     int | None, Help("beam size; 1 is greedy search (default: the setting of the model)")
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from transduce.cli.arguments import Command, Help
-from transduce.cli.options import Alpha, Beam, Device, Engine, Precision
+from transduce.cli.options import DEFAULT_MODEL, Alpha, Beam, Device, Engine, Precision
 from transduce.errors import require
 
 
@@ -16,9 +16,9 @@ def serve(
     model: Annotated[
         tuple[Path, ...],
         Help(
-            "saved models (bundles) or run folders; the first is the default "
-            "(default: the newest model in ./runs, or the model of the package)",
-            value="FOLDER",
+            "saved models (bundles), run folders, or names that transduce bundles lists; the first "
+            f"is used by requests that name none {DEFAULT_MODEL}",
+            value="MODEL",
         ),
     ] = (),
     *,
@@ -61,6 +61,7 @@ def serve(
     output, one line of JSON for each request.
 
     Examples:
+        transduce serve
         transduce serve runs/demo
         transduce serve runs/en-de runs/de-en --host 0.0.0.0 --port 8080
         transduce serve runs/en-de --api-keys keys.txt --rate 60

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
-from transduce.cli.options import Alpha, Beam, Device, Engine, Model, Precision
+from transduce.cli.models import default_model
+from transduce.cli.options import DEFAULT_MODEL, Alpha, Beam, Device, Engine, Precision
 from transduce.errors import InputError, install_command, require
 
 
@@ -37,9 +38,9 @@ def translate(
     model: Annotated[
         tuple[Path, ...],
         Help(
-            "a saved model (bundle) or a run folder; several --model options form an ensemble "
-            "(default: the newest model in ./runs, or the model of the package)",
-            value="FOLDER",
+            "a saved model (bundle), a run folder, or a name that transduce bundles lists; several "
+            f"--model options form an ensemble {DEFAULT_MODEL}",
+            value="MODEL",
         ),
     ] = (),
     beam: Beam = None,
@@ -94,7 +95,6 @@ def translate(
         transduce translate --input report.docx --output report.de.docx
     """
     from transduce.recipe import adjusted
-    from transduce.storage.bundle import find_bundle
     from transduce.translation.documents import check_files, is_document, translate_document
     from transduce.translation.sentences import splits_sentences
     from transduce.translation.streams import Format, print_translation, translate_stream
@@ -125,11 +125,8 @@ def translate(
             )
         check_files(document, output)
 
-    # Load the model. The one that was found is named to a person, but not in a log.
-    if not model:
-        model = (find_bundle(),)
-        if sys.stderr.isatty():
-            print(f"transduce: the model is {model[0]}", file=sys.stderr)
+    # Load the model.
+    model = model or (default_model(),)
     settings = functools.partial(
         adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest
     )
@@ -161,7 +158,13 @@ def bench(
         Literal["decode", "serve"],
         Help("what to measure: translation (decode), or a server and its clients (serve)"),
     ],
-    model: Model,
+    model: Annotated[
+        Path | None,
+        Help(
+            "a saved model (bundle), a run folder, or a name that transduce bundles lists "
+            f"{DEFAULT_MODEL}"
+        ),
+    ] = None,
     *,
     input: Annotated[
         Path | None,
@@ -180,12 +183,13 @@ def bench(
     batches, and shows how long short requests take beside a long document.
 
     Examples:
-        transduce bench decode runs/demo
+        transduce bench decode
         transduce bench decode runs/demo --beam 1 --sentences 200
         transduce bench serve runs/demo --clients 16
     """
     from transduce.translation.benchmark import benchmark, print_figures, read_sentences
 
+    model = model or default_model()
     bundle, texts = read_sentences(model, input, sentences)
     if what == "serve":
         require("uvicorn", extra="serve")

@@ -12,7 +12,7 @@ from pathlib import Path
 from transduce.describe import count_parameters
 from transduce.evaluation.scores import Scores, score
 from transduce.evaluation.test_set import translate_test_set
-from transduce.storage.bundle import find_bundle
+from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
 
 TIMED = 64  # sentences

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.errors import BundleError
-from transduce.storage.bundle import find_bundle, load_bundle, save_bundle
+from transduce.storage.bundle import load_bundle, save_bundle
+from transduce.storage.installed import find_bundle
 from transduce.storage.tensors import Precision
 
 
@@ -23,4 +24,5 @@ def compress(model: str | Path, out: str | Path, precision: Precision = "int8") 
         bundle.scores,
         provenance,
         precision=precision,
+        card=bundle.own_card,
     )

@@ -1,11 +1,11 @@
 """Running a bundle in CTranslate2, the fast engine on a CPU.
 
-The bundle is converted on first use, and the result is kept beside it. Greedy and beam search give
-the same results as `search`. Searches that CTranslate2 does differently (sampling, prefixes,
-forbidden tokens) are left to torch, or refused if the user requested CTranslate2. Two kinds of
-sentences are always searched again in torch, so that all engines give the same text: those that
-reach their length limit, since CTranslate2 has one limit for all, and those for which torch might
-have found a better translation.
+The bundle is converted on first use, and the result is kept beside it or in the user's cache.
+Greedy and beam search give the same results as `search`. Searches that CTranslate2 does differently
+(sampling, prefixes, forbidden tokens) are left to torch, or refused if the user requested
+CTranslate2. Two kinds of sentences are always searched again in torch, so that all engines give the
+same text: those that reach their length limit, since CTranslate2 has one limit for all, and those
+for which torch might have found a better translation.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 from transduce.config import SearchConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, convert, positions
-from transduce.errors import BundleError, ConfigError, require
+from transduce.errors import BundleError, ConfigError, ExportError, require
 from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import Bundle
+from transduce.storage.disk import describe_failure
+from transduce.storage.installed import PACKAGED
 from transduce.storage.sealed_folder import Kind, seal_folder, verify_folder
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class CTranslate2Engine:
             quantization: The precision of weights and products.
             threads: How many threads each worker uses; 0 lets CTranslate2 choose.
             workers: How many searches can run at the same time, called from several threads.
-            folder: A converted model; by default it is made and kept beside the bundle.
+            folder: A converted model; by default it is made and kept.
             by_name: Refuse searches that CTranslate2 does differently from torch.
         """
         runtime = require("ctranslate2", extra="ctranslate2")
@@ -243,43 +245,57 @@ def _difference(config: SearchConfig) -> str | None:
 def converted(bundle: Bundle, quantization: Quantization) -> Path:
     """Return the folder of the converted model, which is made if necessary.
 
-    It is beside the bundle, or in the user's cache if that folder cannot be written.
+    It is beside the bundle. For a bundle that came with the package, and where that folder cannot
+    be written, it is in the user's cache.
     """
     name = f"{bundle.fingerprint[:16]}-{quantization}"
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = caches / "transduce" / "ctranslate2"
-    beside = bundle.path.with_name(f"{bundle.path.name}.ctranslate2")
-    for place in (beside, cache):
+    places = _places(bundle)
+    for place in places:
         if _is_complete(place / name):
             return place / name
-    for place in (beside, cache):
+    failures = []
+    for place in places:
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            work = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=place))
-        except OSError:
-            continue
-        try:
-            _convert_and_check(bundle, work, quantization)
-            if place == beside:
-                # Remove the models of bundles that were in this folder before.
-                for old in place.glob(f"*-{quantization}"):
-                    shutil.rmtree(old, ignore_errors=True)
-            seal_folder(work, CONVERTED)
-            if not _is_complete(place / name):
-                shutil.rmtree(place / name, ignore_errors=True)
-            work.rename(place / name)
-            logger.warning("the model is now also in %s, converted to CTranslate2", place)
-        except OSError:
-            # Another process may have been faster.
-            if not _is_complete(place / name):
-                raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        return place / name
-    raise ConfigError(
-        f"the CTranslate2 model can be written neither to {beside} nor to {cache}; make one "
-        "of them writable"
+            return _write_converted(bundle, quantization, place, name)
+        except OSError as error:
+            failures.append(f"to {place} ({describe_failure(error)})")
+    raise ExportError(
+        f"the CTranslate2 model cannot be written {' nor '.join(failures)}; make such a folder "
+        "writable"
     )
+
+
+def _places(bundle: Bundle) -> list[Path]:
+    """Return the folders that may hold the converted models of a bundle, the best one first."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = caches / "transduce" / "ctranslate2"
+    if bundle.path.is_relative_to(PACKAGED):  # pip would not remove what is written there
+        return [cache]
+    return [bundle.path.with_name(f"{bundle.path.name}.ctranslate2"), cache]
+
+
+def _write_converted(bundle: Bundle, quantization: Quantization, place: Path, name: str) -> Path:
+    """Convert a bundle into a new folder of this name, or raise an OSError."""
+    place.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=place))
+    try:
+        _convert_and_check(bundle, work, quantization)
+        if place.parent == bundle.path.parent:
+            # Remove the models of bundles that were in this folder before.
+            for old in place.glob(f"*-{quantization}"):
+                shutil.rmtree(old, ignore_errors=True)
+        seal_folder(work, CONVERTED)
+        if not _is_complete(place / name):
+            shutil.rmtree(place / name, ignore_errors=True)
+        work.rename(place / name)
+        logger.warning("the model is now also in %s, converted to CTranslate2", place)
+    except OSError:
+        # Another process may have been faster.
+        if not _is_complete(place / name):
+            raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return place / name
 
 
 def _convert_and_check(bundle: Bundle, folder: Path, quantization: Quantization) -> None:

@@ -17,7 +17,7 @@ from transduce.errors import CheckpointError
 from transduce.evaluation.scores import Score, check_parallel, score
 from transduce.evaluation.tables import Table
 from transduce.model import Transformer
-from transduce.storage.bundle import Bundle, find_bundle, load_bundle
+from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.checkpoint import (
     average,
     best_checkpoints,
@@ -25,6 +25,7 @@ from transduce.storage.checkpoint import (
     load_newest,
     verifies,
 )
+from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
 
 Weights = dict[str, Tensor]

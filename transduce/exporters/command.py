@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from transduce.engines.conversion import Quantization
 from transduce.errors import ExportError
-from transduce.storage.bundle import find_bundle, load_bundle
+from transduce.storage.bundle import load_bundle
+from transduce.storage.installed import find_bundle
 
 FILES = ("config.json", "source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
 To = Literal["ctranslate2", "huggingface", "onnx", "argos"]

@@ -12,7 +12,8 @@ from transduce.describe import count_parameters
 from transduce.engines.choose import EngineName, Precision, choose_engine, usable_cores
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue import BatchingEngine, QueueSettings
-from transduce.storage.bundle import find_bundle, load_bundle
+from transduce.storage.bundle import load_bundle
+from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
 
 MOST_WORKERS = 4  # more cores make each batch faster instead
@@ -98,7 +99,7 @@ def load_models(
     workers: int | None = None,
     say: Say = print,
 ) -> Models:
-    """Load bundles; without any, the newest of ./runs or the one in the package.
+    """Load bundles; without any, the one of the package, or else the newest of ./runs.
 
     A bundle that cannot be loaded is reported, and the others are served. `workers` is the number
     of batches that CTranslate2 translates at the same time.

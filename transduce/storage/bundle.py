@@ -47,8 +47,8 @@ CARD = "README.md"
 # One tokenizer for both languages, or one for each.
 TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})
 OWN_MODEL = "own_model"  # in the provenance: the class of a model that is not `Transformer`
+OWN_CARD = "own_card"  # in the provenance: whether a person wrote the model card
 MOST_BYTES = 1 << 24  # of a file that is read as text
-SHIPPED = Path(__file__).parent.parent / "bundles"  # models that come with the package
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ class Bundle:
         if "tokenizer.model" in self.tokenizer_files:
             return "tokenizer.model", "tokenizer.model"
         return "source.model", "target.model"
+
+    @property
+    def own_card(self) -> str | None:
+        """The model card if a person wrote it, or None if it is made from the other files."""
+        return self.card if self.provenance.get(OWN_CARD) else None
+
+    @property
+    def card(self) -> str:
+        """The model card as Markdown."""
+        return (self.path / CARD).read_text(encoding="utf-8", errors="replace")
 
     def refuse_own_model(self) -> None:
         """Raise a BundleError if the code of the user's own model is needed."""
@@ -121,6 +131,7 @@ def save_bundle(
     provenance: Mapping[str, Any],
     *,
     precision: Precision = "float32",
+    card: str | None = None,
     replace: bool = False,
 ) -> Path:
     """Write a bundle completely or not at all.
@@ -134,18 +145,23 @@ def save_bundle(
         scores: Names and values of what was measured.
         provenance: Where the model comes from: data fingerprint, steps, commit, hardware.
         precision: The precision of the stored weights; int8 has a scale per matrix row.
+        card: A model card that a person wrote; by default it is made from the rest.
         replace: Whether to replace an existing bundle.
     """
     path = Path(path)
     _check_vocabulary(path, recipe.model, tokenizer_files)
     if OWN_MODEL not in provenance:
         _check_weights(path, recipe.model, weights)
-    parameters = sum(tensor.numel() for tensor in weights.values())
+    if card is None:
+        parameters = sum(tensor.numel() for tensor in weights.values())
+        card = model_card(recipe, scores, provenance, parameters, precision)
+    else:
+        provenance = {**provenance, OWN_CARD: True}
     files = {
         CONFIG: to_toml(recipe).encode(),
         SCORES: _json(scores),
         PROVENANCE: _json(provenance),
-        CARD: model_card(recipe, scores, provenance, parameters, precision).encode(),
+        CARD: card.encode(),
     }
     taken = {*tokenizer_files} & {*files, WEIGHTS, MANIFEST}
     if taken:
@@ -154,6 +170,15 @@ def save_bundle(
         )
     contents: dict[str, Content] = {**files, **tokenizer_files, WEIGHTS: pack(weights, precision)}
     return write_folder(path, BUNDLE, contents, replace=replace)
+
+
+def replace_card(bundle: Bundle, card: str) -> Path:
+    """Give a bundle a model card that a person wrote; all else stays as it is."""
+    names = verify_folder(bundle.path, BUNDLE)
+    files: dict[str, Content] = {name: (bundle.path / name).read_bytes() for name in names}
+    files[PROVENANCE] = _json({**bundle.provenance, OWN_CARD: True})
+    files[CARD] = card.encode()
+    return write_folder(bundle.path, BUNDLE, files, replace=True)
 
 
 def load_bundle(path: str | Path) -> Bundle:
@@ -186,43 +211,6 @@ def load_bundle(path: str | Path) -> Bundle:
         provenance=_read_json(path / PROVENANCE),
         fingerprint=hashlib.sha256(_json(dict(sorted(digests.items())))).hexdigest(),
     )
-
-
-def find_bundle(place: str | Path | None = None, runs: Path = Path("runs")) -> Path:
-    """Return the folder of a bundle.
-
-    `place` is the folder of a bundle or of a run, which has its bundle in `best` or else in `last`.
-    Without a place, it is the newest bundle in `runs`, or else the one that came with the package.
-    """
-    if place is not None:
-        bundle = _bundle_of(Path(place))
-        if bundle is None and (Path(place) / "checkpoints").is_dir():
-            raise BundleError(
-                f"the run {place} has no saved model yet; the first one is written at the first "
-                "validation: continue the training"
-            )
-        return bundle or Path(place)
-
-    bundles = [bundle for run in runs.glob("*") if (bundle := _bundle_of(run))]
-    if bundles:
-        return max(bundles, key=_written_at)
-    for manifest in sorted(SHIPPED.glob(f"*/{MANIFEST}")):
-        return manifest.parent
-    raise BundleError(
-        f"no model found in ./{runs} nor in the package; train one with make demo, or name one: "
-        "--model"
-    )
-
-
-def _bundle_of(run: Path) -> Path | None:
-    for folder in (run / "best", run / "last"):
-        if (current_folder(folder) / MANIFEST).is_file():
-            return folder
-    return None
-
-
-def _written_at(bundle: Path) -> float:
-    return (current_folder(bundle) / MANIFEST).stat().st_mtime
 
 
 def _check_vocabulary(path: Path, model: ModelConfig, files: Mapping[str, bytes]) -> None:

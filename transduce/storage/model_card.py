@@ -5,6 +5,7 @@ A card begins with front matter, the YAML block that model hubs read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,15 @@ def front_matter(recipe: Recipe, library: str) -> list[str]:
         "---",
         "",
     ]
+
+
+def licence(card: str) -> str | None:
+    """Return the licence that the front matter of a card names, or None."""
+    if not card.startswith("---\n"):
+        return None
+    block, _, _ = card.removeprefix("---\n").partition("\n---")
+    found = re.search(r"^license: *(\S.*)$", block, flags=re.MULTILINE)
+    return found[1].strip("'\" ") if found else None
 
 
 def title(recipe: Recipe) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from transduce.config import TrainingConfig
 from transduce.monitoring.metrics import History, read_metrics
 from transduce.monitoring.records import MOST_STEPS, Record, is_number
-from transduce.storage.bundle import find_bundle
+from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
 
 FORMAT = 2  # of the state as JSON

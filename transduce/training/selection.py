@@ -15,8 +15,9 @@ from transduce.data.batches import Layout
 from transduce.data.store import Store
 from transduce.monitoring.hardware import hardware, software
 from transduce.monitoring.progress import Progress
-from transduce.storage.bundle import OWN_MODEL, Bundle, find_bundle, load_bundle, save_bundle
+from transduce.storage.bundle import OWN_MODEL, Bundle, load_bundle, save_bundle
 from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
+from transduce.storage.installed import find_bundle
 from transduce.training.diagnosis import diagnose
 from transduce.training.distributed import World
 from transduce.training.fine_tuning import describe_change, find_old_store, scores_of

@@ -18,7 +18,8 @@ from transduce.data.store import Store
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import BundleError, ConfigError
 from transduce.recipe import apply_overrides, check_vocabulary, follow_tokenizer, load_recipe
-from transduce.storage.bundle import Bundle, find_bundle, load_bundle
+from transduce.storage.bundle import Bundle, load_bundle
+from transduce.storage.installed import find_bundle
 from transduce.training.distributed import world as join_world
 from transduce.training.hooks import BuildModel, BuildOptimizers, Callback, Hooks, Loss, Schedule
 from transduce.training.memory import choose_micro_batches

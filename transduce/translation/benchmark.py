@@ -25,7 +25,8 @@ from transduce.engines.conversion import Quantization, refusal
 from transduce.engines.ctranslate2 import BATCH_TOKENS, converted
 from transduce.errors import InputError, require
 from transduce.recipe import adjusted
-from transduce.storage.bundle import Bundle, find_bundle, load_bundle
+from transduce.storage.bundle import Bundle, load_bundle
+from transduce.storage.installed import find_bundle
 from transduce.translation.result import Translation
 from transduce.translation.translator import Translator
 

@@ -20,7 +20,8 @@ from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.engines.choose import EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, HookError, InputError, TransduceError
 from transduce.search.hypothesis import Hypothesis
-from transduce.storage.bundle import TOKENIZERS, Bundle, find_bundle, load_bundle
+from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
+from transduce.storage.installed import find_bundle
 from transduce.translation import chunks, markup, sentences
 from transduce.translation.result import Alignment, Sentence, Token, Translation
 
@@ -90,11 +91,12 @@ class Translator:
         model: Callable[[ModelConfig], Any] | None = None,
         tokenizer: OwnTokenizers = None,
     ) -> None:
-        """Load one or more bundles; by default the newest of ./runs or the one in the package.
+        """Load one or more bundles; by default the one of the package, or the newest of ./runs.
 
         Args:
-            bundle: A bundle, or the folder of a bundle or of a run. Several are an ensemble and
-                must have the same vocabulary.
+            bundle: A bundle, the folder of a bundle or of a run, or the name of a bundle of the
+                package, such as "en-de". Several are an ensemble and must have the same
+                vocabulary.
             engine: "torch", "ctranslate2" (for which torch searches a few doubtful sentences
                 again), or "auto", the fastest; or your own engine, an object with the method
                 `search` of `transduce.engines.torch.Engine`.

@@ -1,0 +1,87 @@
+"""Installed bundles: those of the package, which have names, those of runs, and the default one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.errors import BundleError
+from transduce.storage.sealed_folder import MANIFEST, current_folder
+
+PACKAGED = Path(__file__).parent.parent / "bundles"  # models that come with the package
+DEFAULT = "en-de"  # the one of them that is used if nobody names a model
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A bundle that was found; `name` is what `find_bundle` and --model call it."""
+
+    name: str
+    path: Path
+    is_packaged: bool
+
+
+def installed_bundles(runs: Path = RUNS) -> list[Installed]:
+    """Return the bundles of the package and of the runs. The default one comes first."""
+    packaged = sorted(path for path in PACKAGED.glob("*") if _is_bundle(path))
+    packaged.sort(key=lambda path: path.name != DEFAULT)
+
+    # Of each run its best model, the newest first.
+    of_runs = {run: bundle for run in runs.glob("*") if (bundle := _bundle_of(run))}
+    newest_first = sorted(of_runs, key=lambda run: _written_at(of_runs[run]), reverse=True)
+    return [
+        *(Installed(path.name, path, is_packaged=True) for path in packaged),
+        *(Installed(str(run), of_runs[run], is_packaged=False) for run in newest_first),
+    ]
+
+
+def find_bundle(place: str | Path | None = None, runs: Path = RUNS) -> Path:
+    """Return the folder of a bundle.
+
+    `place` is the folder of a bundle; or that of a run, which has its bundle in `best` or else in
+    `last`; or, if there is no such folder, the name of a bundle that comes with the package.
+    Without a place, it is the default bundle of the package, or else the newest one in `runs`.
+    """
+    if place is None:
+        return _default(runs)
+
+    bundle = _bundle_of(Path(place))
+    if bundle is not None:
+        return bundle
+    if (Path(place) / "checkpoints").is_dir():
+        raise BundleError(
+            f"the run {place} has no saved model yet; the first one is written at the first "
+            "validation: continue the training"
+        )
+    if not current_folder(Path(place)).exists():
+        packaged = PACKAGED / place
+        if packaged.parent == PACKAGED and _is_bundle(packaged):
+            return packaged
+    return Path(place)
+
+
+def _default(runs: Path) -> Path:
+    bundles = installed_bundles(runs)
+    if bundles:
+        return bundles[0].path
+    raise BundleError(
+        f"no model found in the package nor in ./{runs}; train one with make demo, or name one: "
+        "--model"
+    )
+
+
+def _bundle_of(run: Path) -> Path | None:
+    """Return the bundle of a run, or None."""
+    for folder in (run / "best", run / "last"):
+        if _is_bundle(folder):
+            return folder
+    return None
+
+
+def _is_bundle(folder: Path) -> bool:
+    return (current_folder(folder) / MANIFEST).is_file()
+
+
+def _written_at(bundle: Path) -> float:
+    return (current_folder(bundle) / MANIFEST).stat().st_mtime
