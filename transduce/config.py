@@ -271,11 +271,11 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """One corpus: two parallel files (or globs), or files that contain both languages."""
+    """One corpus: two parallel files (or globs), or files or folders with both languages."""
 
     source: tuple[str, ...]  # paths or globs of the source text, relative to the recipe's folder
-    # Paths or globs of the target text, in the same order; empty: the files of `source` contain
-    # both languages (TSV, JSONL, TMX or Parquet).
+    # Paths or globs of the target text, in the same order; empty: the files of `source`, or the
+    # files of its folders, contain both languages (TSV, JSONL, TMX or Parquet).
     target: tuple[str, ...] = ()
     name: str = ""  # name of the corpus in reports; empty: the name of its first file
     weight: float = 1.0  # how often the corpus is drawn, relative to its size

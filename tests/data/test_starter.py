@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -186,10 +187,28 @@ def test_text_that_cannot_be_used_is_one_line(tmp_path, source, target, options,
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_of_translation_memories_says_its_languages(tmp_path, pairs):
+    memories = tmp_path / "memories"
+    memories.mkdir()
+    for name, some in (("a", pairs[:100]), ("b", pairs[100:200])):
+        units = ""
+        for source, target in some:
+            units += f'<tu><tuv xml:lang="de-DE"><seg>{escape(target)}</seg></tuv>'
+            units += f'<tuv xml:lang="en-US"><seg>{escape(source)}</seg></tuv></tu>'
+        text = f'<tmx><header srclang="en-US"/><body>{units}</body></tmx>'
+        (memories / f"{name}.tmx").write_text(text, encoding="utf-8")
+    recipe = load_recipe(str(start(tmp_path / "new", memories, None)))
+    assert (recipe.data.source_language, recipe.data.target_language) == ("en", "de")
+    found = lines_of(tmp_path / "new/train.en") + lines_of(tmp_path / "new/valid.en")
+    assert found == [source for source, _ in pairs[:200]]
+
+
 def test_a_name_without_languages_needs_them(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"en": "a", "de": "b"}\n')
-    with pytest.raises(DataError, match="does not contain its languages; pass --source-language"):
+    with pytest.raises(
+        DataError, match="does not say which languages it is in; pass --source-language"
+    ):
         start(tmp_path / "new", path, None)
 
 

@@ -19,7 +19,10 @@ def new(
     *,
     source: Annotated[
         Path,
-        Help("training text; or one file with both languages (.tsv, .jsonl, .tmx, .parquet)"),
+        Help(
+            "training text; or a file with both languages (.tsv, .jsonl, .tmx, .parquet), or a "
+            "folder of such files"
+        ),
     ],
     target: Annotated[Path | None, Help("its translation, line by line")] = None,
     valid_source: Annotated[
@@ -43,6 +46,7 @@ def new(
     Examples:
         transduce new en-de --source train.en --target train.de
         transduce new en-de --source pairs.tsv --preset base
+        transduce new en-de --source translation-memories
     """
     from transduce.data.starter import write_starter
 
@@ -118,7 +122,8 @@ def doctor(
         tuple[str, ...],
         Help(
             "pairs of parallel files, files that contain both languages (.tsv, .jsonl, .tmx, "
-            ".parquet), or a recipe; then settings such as data.clean.max_words=100",
+            ".parquet), folders of such files, or a recipe; then settings such as "
+            "data.clean.max_words=100",
             value="FILE",
         ),
     ],
@@ -146,6 +151,7 @@ def doctor(
 
     Examples:
         transduce doctor train.en train.de
+        transduce doctor translation-memories
         transduce doctor train.en train.de --test test.en test.de --out cleaned
     """
     from rich.console import Console

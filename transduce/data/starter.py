@@ -17,7 +17,7 @@ from transduce.config import CorpusConfig, Recipe
 from transduce.data.cleaning import langid
 from transduce.data.pairs import Chunk
 from transduce.data.readers.compression import is_compressed, plain_suffix
-from transduce.data.readers.corpus import read_chunks
+from transduce.data.readers.corpus import container_languages, read_chunks
 from transduce.data.suggestions import (
     PRESET_SIZES,
     SAMPLE,
@@ -65,7 +65,8 @@ def write_starter(
 
     Args:
         folder: The folder of the recipe; it is created if it does not exist.
-        source: The source text, or a file with both languages (TSV, JSONL, TMX, Parquet).
+        source: The source text, or a file with both languages (TSV, JSONL, TMX, Parquet), or a
+            folder of such files.
         target: The target text, line by line; None if `source` has both languages.
         validation: The source and target text to validate on. If None, the last pairs of the
             training text are held out: new files of both parts are written into the folder.
@@ -123,7 +124,8 @@ def _languages(files: Files, source: str | None, target: str | None) -> tuple[st
     if source and target:
         return source, target
 
-    guesses = _languages_from_names(files) or _languages_from_text(files)
+    guesses = _languages_from_names(files) or container_languages(files[0])
+    guesses = guesses or _languages_from_text(files)
     languages = (source or guesses[0], target or guesses[1])
     if languages[0] == languages[1]:
         raise DataError(
@@ -151,7 +153,7 @@ def _languages_from_text(files: Files) -> tuple[str, str]:
     """Return the codes in the first line of a TSV file, or identify the languages of the text."""
     advice = "pass --source-language and --target-language"
     if len(files) == 1 and plain_suffix(files[0]) != ".tsv":
-        raise DataError(f"the name of {files[0]} does not contain its languages; {advice}")
+        raise DataError(f"{files[0]} does not say which languages it is in; {advice}")
 
     first = next(_read(files, ("source", "target")), None)
     if first is None:

@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 
 from transduce.config import CorpusConfig
 from transduce.data.readers import compression
-from transduce.data.readers.corpus import corpus_files, read_chunks, read_pairs
+from transduce.data.readers.corpus import (
+    container_languages,
+    corpus_files,
+    read_chunks,
+    read_pairs,
+)
 from transduce.data.readers.lines import wide_encoding
 from transduce.errors import DataError
 
@@ -160,6 +165,46 @@ def test_tmx_is_read_in_its_declared_encoding(tmp_path, encoding):
     assert read(tmp_path, "x.tmx", languages=("de", "en")) == [
         (target, source) for source, target in expected
     ]
+
+
+def test_a_folder_stands_for_its_files_with_both_sides(tmp_path):
+    memories = tmp_path / "memories"
+    memories.mkdir()
+    with pytest.raises(
+        DataError, match=r"without a file that holds both sides \(\.tsv, .*name the"
+    ):
+        read(tmp_path, "memories")
+    (memories / "b.tmx").write_text(as_tmx([("two", "zwei")]), encoding="utf-8")
+    (memories / "a.tmx.gz").write_bytes(gzip.compress(as_tmx([("one", "eins")]).encode()))
+    (memories / "notes.txt").write_text("not a translation memory")
+    assert read(tmp_path, "memories") == [("one", "eins"), ("two", "zwei")]
+
+
+@pytest.mark.parametrize(
+    ("header", "variants", "languages"),
+    [
+        ('srclang="en-US"', ["EN-US", "de-DE"], ("en", "de")),
+        ('srclang="en-US"', ["de-DE", "EN-GB"], ("en", "de")),
+        ('srclang="*all*"', ["fr", "de_CH"], ("fr", "de")),
+        ("", ["fr", "de"], ("fr", "de")),
+        ('srclang="en"', ["en", "de", "fr"], None),
+        ('srclang="en"', ["en"], None),
+        ('srclang="en"', [], None),
+        ('srclang="en" <', ["en", "de"], None),
+    ],
+)
+def test_a_tmx_file_says_its_languages_if_they_are_clear(tmp_path, header, variants, languages):
+    unit = "".join(f'<tuv xml:lang="{code}"><seg>x</seg></tuv>' for code in variants)
+    text = f"<tmx><header {header}/><body><tu>{unit}</tu></body></tmx>"
+    (tmp_path / "x.tmx").write_text(text)
+    assert container_languages(tmp_path / "x.tmx") == languages
+    assert container_languages(tmp_path) == languages
+
+
+def test_only_tmx_files_say_their_languages(tmp_path):
+    (tmp_path / "x.tsv").write_text("a\tb\n")
+    assert container_languages(tmp_path / "x.tsv") is None
+    assert container_languages(tmp_path / "absent.tmx") is None
 
 
 def test_tmx_segments_lose_their_codes_and_line_breaks(tmp_path):

@@ -15,7 +15,7 @@ from transduce.data.cleaning.cleaner import Cleaner
 from transduce.data.cleaning.report import Report
 from transduce.data.pairs import Chunk
 from transduce.data.readers.compression import plain_suffix
-from transduce.data.readers.corpus import CONTAINERS, read_chunks
+from transduce.data.readers.corpus import CONTAINERS, container_languages, read_chunks
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import apply_overrides, read_recipe
 
@@ -136,7 +136,7 @@ def _corpora(files: Sequence[str]) -> tuple[CorpusConfig, ...]:
         if source is not None:
             corpora.append(CorpusConfig(source=(source,), target=(file,)))
             source = None
-        elif plain_suffix(Path(file)) in CONTAINERS:
+        elif plain_suffix(Path(file)) in CONTAINERS or Path(file).is_dir():
             corpora.append(CorpusConfig(source=(file,)))
         else:
             source = file
@@ -149,7 +149,7 @@ def _corpora(files: Sequence[str]) -> tuple[CorpusConfig, ...]:
 
 
 def _languages(files: Sequence[str]) -> tuple[str, str]:
-    """Return the languages in the names of the first two files, such as x.en and x.de.gz."""
+    """Return the languages in the names of the first two files, such as x.en, or in a TMX file."""
     codes = []
     for file in files[:2]:
         match = re.fullmatch(r"\.([a-z]{2}([-_][a-z]+)?)", plain_suffix(Path(file)))
@@ -157,4 +157,6 @@ def _languages(files: Sequence[str]) -> tuple[str, str]:
             codes.append(match[1])
     if len(codes) == 2:
         return codes[0], codes[1]
+    if files and (languages := container_languages(Path(files[0]))):
+        return languages
     return "source", "target"

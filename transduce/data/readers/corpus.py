@@ -12,7 +12,7 @@ from transduce.data.readers.compression import plain_suffix
 from transduce.data.readers.delimited import read_jsonl, read_tsv
 from transduce.data.readers.lines import Lines, Remark, read_lines
 from transduce.data.readers.parquet import read_parquet
-from transduce.data.readers.tmx import read_tmx
+from transduce.data.readers.tmx import read_tmx, tmx_languages
 from transduce.errors import DataError
 
 Reader = Callable[[Path, tuple[str, str], bool], Iterator[Chunk]]
@@ -73,7 +73,8 @@ def corpus_files(corpus: CorpusConfig, base: Path) -> list[tuple[Path, ...]]:
     if not corpus.target:
         files: list[Path] = []
         for pattern in corpus.source:
-            files += _matches(pattern, base)
+            is_folder = (base / pattern).is_dir()
+            files += container_files(base / pattern) if is_folder else _matches(pattern, base)
         for path in files:
             if plain_suffix(path) not in CONTAINERS:
                 known = ", ".join(CONTAINERS)
@@ -91,6 +92,25 @@ def corpus_files(corpus: CorpusConfig, base: Path) -> list[tuple[Path, ...]]:
             raise DataError(f"{found}; they must be parallel")
         pairs += zip(sources, targets, strict=True)
     return pairs
+
+
+def container_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that hold both sides, such as translation memories."""
+    files = sorted(path for path in folder.iterdir() if plain_suffix(path) in CONTAINERS)
+    if not files:
+        raise DataError(
+            f"{folder} is a folder without a file that holds both sides ({', '.join(CONTAINERS)}); "
+            "name the files"
+        )
+    return files
+
+
+def container_languages(path: Path) -> tuple[str, str] | None:
+    """Return the languages that a TMX file names, or the first one of a folder; None for others."""
+    files = container_files(path) if path.is_dir() else [path]
+    if plain_suffix(files[0]) != ".tmx" or not files[0].is_file():
+        return None
+    return tmx_languages(files[0])
 
 
 def _matches(pattern: str, base: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -55,6 +56,30 @@ def read_tmx(path: Path, languages: tuple[str, str], strict: bool) -> Iterator[C
             )
 
 
+def tmx_languages(path: Path) -> tuple[str, str] | None:
+    """Return the source and target language of a TMX file, or None if they are not clear.
+
+    The header names the source; the first unit must have one other language.
+    """
+    parser = _Parser()
+    try:
+        for block in blocks(path):
+            parser.feed(block)
+            units = parser.take()
+            if units:
+                break
+        else:
+            return None
+    except (expat.ExpatError, LookupError, ValueError):
+        return None  # reading all of it gives a message
+    codes = [re.split("[-_]", code.lower())[0] for code in units[0].texts]
+    source = re.split("[-_]", parser.source_language.lower())[0]
+    if source not in codes:  # such as *all*
+        source = codes[0] if codes else ""
+    targets = [code for code in codes if code != source]
+    return (source, targets[0]) if len(targets) == 1 else None
+
+
 def _chunk(path: Path, units: list[_Unit], languages: tuple[str, str]) -> Chunk:
     sources = [_text(unit, languages[0]) for unit in units]
     targets = [_text(unit, languages[1]) for unit in units]
@@ -76,6 +101,7 @@ class _Parser:
 
     def __init__(self) -> None:
         self._finished: list[_Unit] = []
+        self.source_language = ""  # that the header names
 
         # The unit, variant and segment that the parser is in.
         self._unit = _Unit(0, {})
@@ -107,6 +133,8 @@ class _Parser:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "tu":
             self._unit = _Unit(self._parser.CurrentLineNumber, {})
+        elif tag == "header":
+            self.source_language = attributes.get("srclang", "")
         elif tag == "tuv":
             self._language = attributes.get("xml:lang", attributes.get("lang", ""))
         elif tag == "seg":
