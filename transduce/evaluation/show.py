@@ -98,9 +98,9 @@ def markdown_table(table: Table) -> Iterator[str]:
 
 def to_html(report: Report) -> str:
     """Return the report as one page that needs nothing else, with the chart of `length_chart`."""
-    chart = html_picture(length_chart(report), "BLEU by the number of words of the source")
-    sections = [_html_table(table) for table in tables(report)]
-    sections.append(chart)
+    scores, output, by_length = tables(report)
+    chart = html_picture(length_chart(report), "BLEU by length, as a chart")
+    sections = [_html_table(scores), _html_table(output), _html_table(by_length, chart)]
     for system in report.systems:
         worst = [_html_worst(system, sentence) for sentence in system.worst]
         if worst:
@@ -109,9 +109,13 @@ def to_html(report: Report) -> str:
     return html_page("Scores · transduce", "Scores", "".join(sections), subtitle=names)
 
 
-def _html_table(table: Table) -> str:
-    notes = [f'<p class="note">{escape(note)}</p>' for note in table.notes]
-    return html_section(table.title, html_table(table.header, table.rows), *notes)
+def _html_table(table: Table, chart: str = "") -> str:
+    """Return a section with a table, its notes and its chart, which is HTML."""
+    parts = [html_table(table.header, table.rows)]
+    parts += [f'<p class="note">{escape(note)}</p>' for note in table.notes]
+    if chart:
+        parts.append(f'<div class="chart">{chart}</div>')
+    return html_section(table.title, *parts)
 
 
 def _html_worst(system: SystemReport, sentence: WorstSentence) -> str:
