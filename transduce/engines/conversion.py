@@ -42,15 +42,7 @@ _VALUES = {
 
 def refusal(config: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot run a model, or None if it can."""
-    reason = unsupported(config, "CTranslate2", _ANY_VALUE, _VALUES)
-    if reason:
-        return reason
-    if not config.d_k == config.d_v == config.d_model / config.h:
-        return (
-            f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; CTranslate2 needs both to "
-            "be d_model / h"
-        )
-    return None
+    return unsupported(config, "CTranslate2", _ANY_VALUE, _VALUES)
 
 
 def unsupported(
@@ -62,7 +54,8 @@ def unsupported(
     """Return the setting of a model that a runtime does not support, or None.
 
     What a runtime supports is listed. So a setting that is added to the model later is refused
-    unless it has its default value, until somebody adds it to the list.
+    unless it has its default value, until somebody adds it to the list. No runtime has heads of
+    another size than d_model / h.
     """
     for field in fields(config):
         found = getattr(config, field.name)
@@ -71,6 +64,11 @@ def unsupported(
             names = [str(value) for value in supported if value is not None]
             expected = ", ".join(names) or "models without it"
             return f"model.{field.name} is {found}; {runtime} supports only {expected}"
+    if not config.d_k == config.d_v == config.d_model / config.h:
+        return (
+            f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; {runtime} needs both to be "
+            "d_model / h"
+        )
     return None
 
 

@@ -46,15 +46,7 @@ def refusal(config: ModelConfig) -> str | None:
     """Return why Marian cannot represent a model, or None if it can."""
     # Marian has one size for both vocabularies.
     values = {**_VALUES, "source_vocab_size": (None, config.vocab_size)}
-    reason = unsupported(config, "Marian", _ANY_VALUE, values)
-    if reason:
-        return reason
-    if not config.d_k == config.d_v == config.d_model / config.h:
-        return (
-            f"model.d_k is {config.d_k} and model.d_v is {config.d_v}; "
-            "Marian needs both to be d_model / h"
-        )
-    return None
+    return unsupported(config, "Marian", _ANY_VALUE, values)
 
 
 def export(bundle: Bundle, out: Path) -> dict[str, Any]:
