@@ -7,7 +7,6 @@ import re
 from transduce.errors import InputError
 from transduce.translation.documents.docx_paragraph import WORD, Paragraph
 from transduce.translation.documents.job import Job
-from transduce.translation.documents.tags import segment
 from transduce.translation.documents.xml_content import parse_xml, xml_bytes
 from transduce.translation.documents.zip_archive import Archive
 
@@ -27,8 +26,5 @@ def translate_docx(job: Job) -> bytes:
     for tree in trees.values():
         paragraphs += [Paragraph(element) for element in tree.iter(f"{WORD}p")]
 
-    segments = [segment(paragraph.tokens) for paragraph in paragraphs]
-    for paragraph, tokens in zip(paragraphs, job.translate_segments(segments), strict=True):
-        if tokens is not None:
-            paragraph.write(tokens)
+    job.translate_contents(paragraphs)
     return archive.replaced({part: xml_bytes(trees[part], sources[part]) for part in parts})

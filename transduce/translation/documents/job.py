@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from transduce.translation.documents.tags import Segment, Token
+from transduce.translation.documents.tags import Token, segment
+
+
+class Content(Protocol):
+    """A part of a file with text, such as a paragraph."""
+
+    tokens: list[Token]
+
+    def write(self, tokens: Sequence[Token]) -> None:
+        """Replace the content by these tokens."""
 
 
 @dataclass(frozen=True)
@@ -18,15 +28,12 @@ class Job:
     languages: tuple[str, str]  # of source and target; empty if they are not known
     most_bytes: int = 500_000_000  # when it is unpacked
 
-    def translate_segments(self, segments: Sequence[Segment]) -> list[list[Token] | None]:
-        """Translate all segments in one call, and return their new tokens.
-
-        A segment has none if its text stays as it is.
-        """
+    def translate_contents(self, contents: Sequence[Content]) -> None:
+        """Translate the texts of all contents in one call, and write those that change."""
+        segments = [segment(content.tokens) for content in contents]
         texts = [item.text for item in segments if item.has_words]
         translations = iter(self.translate(texts))
-        replaced: list[list[Token] | None] = []
-        for item in segments:
+        for content, item in zip(contents, segments, strict=True):
             translation = next(translations) if item.has_words else item.text
-            replaced.append(None if translation == item.text else item.replaced(translation))
-        return replaced
+            if translation != item.text:
+                content.write(item.replaced(translation))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from transduce.errors import InputError
 from transduce.translation.documents.job import Job
-from transduce.translation.documents.tags import segment
 from transduce.translation.documents.xml_content import (
     Content,
     Element,
@@ -43,10 +42,7 @@ def translate_odt(job: Job) -> bytes:
         elements = filter(_is_translated, tree.iter(f"{_TEXT}p", f"{_TEXT}h"))
         contents += [Content(element, _RULES) for element in elements]
 
-    segments = [segment(content.tokens) for content in contents]
-    for content, tokens in zip(contents, job.translate_segments(segments), strict=True):
-        if tokens is not None:
-            content.write(tokens)
+    job.translate_contents(contents)
     return archive.replaced({part: xml_bytes(trees[part], sources[part]) for part in trees})
 
 

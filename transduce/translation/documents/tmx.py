@@ -7,7 +7,6 @@ import copy
 from transduce.data.readers.columns import is_language
 from transduce.errors import InputError
 from transduce.translation.documents.job import Job
-from transduce.translation.documents.tags import segment
 from transduce.translation.documents.xml_content import (
     XML,
     Content,
@@ -51,10 +50,7 @@ def translate_tmx(job: Job) -> bytes:
         known = ", ".join(sorted(found)) or "no text"
         raise InputError(f"{job.name} has no {source_language!r}; it has {known}")
 
-    segments = [segment(content.tokens) for content in contents]
-    for content, tokens in zip(contents, job.translate_segments(segments), strict=True):
-        if tokens is not None:
-            content.write(tokens)
+    job.translate_contents(contents)
     return xml_bytes(tree, job.data)
 
 

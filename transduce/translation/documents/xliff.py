@@ -7,7 +7,6 @@ import re
 
 from transduce.errors import InputError
 from transduce.translation.documents.job import Job
-from transduce.translation.documents.tags import segment
 from transduce.translation.documents.xml_content import (
     Content,
     Element,
@@ -52,10 +51,7 @@ def translate_xliff(job: Job) -> bytes:
         if source is not None and _is_open(unit):
             contents.append(Content(_new_target(unit, source, is_old), _RULES))
 
-    segments = [segment(content.tokens) for content in contents]
-    for content, tokens in zip(contents, job.translate_segments(segments), strict=True):
-        if tokens is not None:
-            content.write(tokens)
+    job.translate_contents(contents)
     return xml_bytes(tree, job.data)
 
 
