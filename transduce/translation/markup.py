@@ -64,7 +64,7 @@ _HARD_SPACES = re.compile("[\u00a0\u2007\u202f]")
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _SPACES = re.compile(r"\s{2,}")
 _TOGGLES = ("**", "~~")
-_TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
+_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
 # Placeholders that are filled in by position and not by name: their order must not change.
 _POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")
 
@@ -241,25 +241,13 @@ def _pairs(tags: Sequence[str | None]) -> list[int]:
     opened: list[tuple[str, int]] = []
     counts: Counter[str] = Counter()  # of each name in `opened`
     for index, tag in enumerate(tags):
-        if tag in _TOGGLES:
-            # In Markdown the same sign opens and closes.
-            if counts[tag]:
-                while opened[-1][0] != tag:
-                    unclosed, _ = opened.pop()
-                    counts[unclosed] -= 1
-                _, opening = opened.pop()
-                partners[index] = opening
-                partners[opening] = index
-                counts[tag] -= 1
-            else:
-                opened.append((tag, index))
-                counts[tag] += 1
+        if tag is None:
             continue
-        named = _TAG_NAME.match(tag or "")
-        if not named or (tag or "").endswith("/>"):
+        name = _pair_name(tag)
+        if not name:
             continue
-        name = named[2].lower()
-        is_closing = bool(named[1])
+        # In Markdown the same sign opens and closes.
+        is_closing = counts[name] > 0 if name in _TOGGLES else tag.startswith("</")
         if not is_closing:
             opened.append((name, index))
             counts[name] += 1
@@ -273,6 +261,16 @@ def _pairs(tags: Sequence[str | None]) -> list[int]:
             partners[opening] = index
             counts[name] -= 1
     return partners
+
+
+def _pair_name(tag: str) -> str:
+    """Return what the two tags of a pair have in common; nothing for a tag without a partner."""
+    if tag in _TOGGLES:
+        return tag
+    named = _TAG_NAME.match(tag)
+    if not named or tag.endswith("/>"):
+        return ""
+    return named[1].lower()
 
 
 def _unused_name(text: str) -> str:
