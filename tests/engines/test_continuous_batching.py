@@ -331,8 +331,8 @@ def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
 class Arriving:
     """A feed in which each job arrives when an earlier one has been taken."""
 
-    def __init__(self, jobs):
-        self.waiting, self.asked = list(jobs), []
+    def __init__(self, jobs, unwanted=()):
+        self.waiting, self.asked, self.unwanted = list(jobs), [], unwanted
 
     def longest(self):
         return len(self.waiting[0].source) if self.waiting else 0
@@ -344,18 +344,22 @@ class Arriving:
             self.waiting.remove(job)
         return fitting
 
+    def cancelled(self):
+        return self.unwanted
+
 
 @torch.inference_mode()
-def test_jobs_that_arrive_during_a_search_join_it_and_find_the_same(monkeypatch):
+def test_jobs_join_a_running_search_and_leave_it_if_cancelled_and_find_the_same(monkeypatch):
     model, config = accelerated(N=1), SearchConfig(beam_size=2, max_length=2)
-    sources = [[5, 6, 0], [*range(2, 8), 0], [7, 0]]
-    jobs = jobs_of(sources, config, [(), (), (3,)])
+    sources = [[5, 6, 0], [*range(2, 8), 0], [7, 0], [8, 0]]
+    jobs = jobs_of(sources, config, [(), (), (3,), ()])
     monkeypatch.setattr(slots, "STREAM_SOURCE", 4)
     monkeypatch.setattr(slots, "STREAM_PLACES", 2)
-    feed = Arriving(jobs)
+    feed = Arriving(jobs, unwanted=[3])
     found = dict(slots.stream(model, feed, config, {}))
-    expected = dict(slots.search(model, jobs, config, {}))
+    expected = dict(slots.search(model, jobs[:3], config, {}))
     assert ids(found[i] for i in range(3)) == ids(expected[i] for i in range(3))
+    assert len(found) == 3
     assert {longest for _, longest in feed.asked} == {4, 8}  # two shapes, one after the other
 
 

@@ -5,26 +5,48 @@ import json
 import pytest
 
 from transduce.cli.commands import run
+from transduce.errors import InputError
+from transduce.serving import load
+from transduce.serving.load import send
 
 
 def test_every_load_is_measured(bundle, tmp_path, capsys):
     sentences = tmp_path / "some.en"
-    sentences.write_text("42 hours\n12 kilometers\n")
+    sentences.write_text("42 hours\n12 kilometers\n25 minutes\n")
     command = ["bench", "serve", str(bundle.path), "--input", str(sentences)]
-    assert run([*command, "--rounds", "1", "--clients", "2", "--json"]) == 0
+    assert run([*command, "--rounds", "1", "--clients", "2", "--texts", "2", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["server"], row["clients"]) for row in rows] == [
-        ("one at a time", 1),
-        ("one at a time", 2),
+        ("offline", 0),
+        ("offline", 0),
         ("batches", 1),
         ("batches", 2),
         ("batches, beside a document", 1),
+        ("one at a time", 1),
+        ("one at a time", 2),
     ]
+    assert [row["texts"] for row in rows] == [3, 2, 2, 2, 2, 2, 2]
+    offline = rows[0]["sentences_per_second"]
+    for row in rows:
+        assert row["share_of_offline"] == pytest.approx(row["sentences_per_second"] / offline)
     assert all(row["sentences_per_second"] > 0 for row in rows)
     assert all(0 < row["milliseconds"][0] <= row["milliseconds"][1] for row in rows)
 
 
-@pytest.mark.parametrize("option", ["rounds", "clients", "sentences"])
+@pytest.mark.parametrize("option", ["rounds", "clients", "sentences", "texts"])
 def test_numbers_that_measure_nothing_are_refused(bundle, option, capsys):
     assert run(["bench", "serve", str(bundle.path), f"--{option}", "0"]) == 2
     assert f"{option} is 0" in capsys.readouterr().err
+
+
+def test_a_server_that_refuses_ends_the_measurement(server):
+    with pytest.raises(InputError, match="the server answered 404"):
+        send(f"{server.url}/missing", ["{}"] * 3, 2)
+
+
+def test_clients_are_shared_out_among_processes(server, monkeypatch):
+    monkeypatch.setattr(load, "usable_cores", lambda: 4)
+    bodies = [json.dumps({"text": "42 hours"})] * 5
+    _, seconds = send(f"{server.url}/v1/translate", bodies, 3)
+    assert len(seconds) == 5
+    assert min(seconds) > 0

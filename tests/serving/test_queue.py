@@ -199,7 +199,7 @@ def test_a_cancelled_request_leaves_the_queue(make, echo, threads):
 
     call = threads.submit(request)
     wait_until(lambda: queue.waiting_tokens == 2)
-    caller.cancelled.set()
+    caller.cancel()
     with pytest.raises(Cancelled):
         call.result(10)
     assert queue.waiting_tokens == 0
@@ -294,6 +294,7 @@ class Streaming(Echo):
     def __init__(self):
         super().__init__()
         self.joined = []  # the step at which each source joined
+        self.left = []  # sources that were cancelled
         self.shapes = []
 
     def can_stream(self):
@@ -315,6 +316,8 @@ class Streaming(Echo):
                 assert self.go.wait(10)
                 step += 1
                 time.sleep(0.001)
+                for number in feed.cancelled():
+                    self.left.append(list(places.pop(number)[0].source))
                 for number, place in list(places.items()):
                     place[1] -= 1
                     if not place[1]:
@@ -364,3 +367,37 @@ def test_a_stream_gives_each_caller_its_own_results(make, threads):
     requests = [[[n, i] for i in range(n % 5 + 1)] for n in range(100)]
     found = list(threads.map(lambda sources: ids(queue.search(sources, CONFIG)), requests))
     assert found == requests
+
+
+def test_a_cancelled_sentence_leaves_its_place_to_the_next(make, threads):
+    engine = Streaming()
+    queue = make(engine)
+    engine.go.clear()
+    caller = Caller()
+
+    def request():
+        with calling(caller):
+            queue.search([[5] * 8] * 3, CONFIG)
+
+    cancelled = threads.submit(request)
+    wait_until(lambda: len(engine.joined) == 3)  # all places are taken
+    waiting = threads.submit(queue.search, [[6] * 8], CONFIG)
+    wait_until(lambda: queue.waiting_tokens == 8)
+    caller.cancel()
+    with pytest.raises(Cancelled):
+        cancelled.result(10)
+    engine.go.set()
+    assert ids(waiting.result(10)) == [[6] * 8]
+    assert engine.left == [[5] * 8] * 3
+    assert engine.joined[3] == ([6] * 8, 1)  # not after the eight steps of the others
+
+
+def test_a_stream_that_cannot_begin_fails_the_request_that_is_next(make):
+    """And does not try it for ever."""
+    engine = Streaming()
+    engine.stream = lambda feed, *_, **options: (feed.longest(), 1 / 0)
+    queue = make(engine)
+    with pytest.raises(ZeroDivisionError), calling(Caller(5)):
+        queue.search([[1]], CONFIG)
+    assert queue.waiting_tokens == 0
+    assert queue.is_alive

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.translation.markup import find, protect, restore
+from transduce.translation import markup
+from transduce.translation.markup import find, needs_alignment, protect, restore
 from transduce.translation.tag_tree import words
 
 WORDS = st.sampled_from(
@@ -383,3 +384,33 @@ def test_no_text_is_slow_to_look_through(part):
 )
 def test_a_model_sees_no_more_than_one_space(text, plain):
     assert protect(text).plain == plain
+
+
+SIGNS = [*"<>*~@{}$%&\\`:][()/.#;!-_=01a ", "www.", "://", "\u00a0", "\u202f", "x" * 199, "-y"]
+
+
+@settings(max_examples=300, derandomize=True)
+@given(st.lists(st.sampled_from(SIGNS), max_size=12).map("".join))
+def test_a_text_that_is_passed_over_has_nothing_to_protect(text):
+    expected = [match.span() for match in markup._PROTECTED.finditer(text)]
+    assert find(text) == expected
+    assert bool(protect(text).spans) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "expected"),
+    [
+        ("Hello.", "Hallo.", False),
+        ("Hello {name}.", "Hallo X1.", False),
+        ("Hello {name}.", "Hallo.", True),
+        ("<b>Hello</b> {name}.", "Hallo X1.", True),
+    ],
+)
+def test_an_alignment_is_needed_for_tags_and_for_stand_ins_that_were_not_copied(
+    text, translation, expected
+):
+    protected = protect(text)
+    assert needs_alignment(translation, protected) == expected
+    if not expected:  # then it makes no difference
+        results = {restore(translation, protected, links) for links in ((), [(0, 1)], [(1, 0)])}
+        assert len(results) == 1

@@ -174,31 +174,43 @@ def bench(
     sentences: Annotated[int, Help("number of sentences to translate")] = 100,
     rounds: Annotated[int, Help("number of repetitions for each library")] = 3,
     clients: Annotated[int, Help("only for serve: number of clients at the same time")] = 32,
+    texts: Annotated[int, Help("only for serve: sentences in each request")] = 1,
+    device: Annotated[str, Help("only for serve: where to translate", value="DEVICE")] = "cpu",
     json: Annotated[bool, Help("print JSON instead of a table")] = False,
 ) -> None:
-    """Measure the translation speed of a model on this CPU.
+    """Measure the translation speed of a model, on a CPU unless another device is named.
 
     For decode, the table compares all engines of transduce with other libraries that are installed.
-    For serve, it compares a server that translates one sentence at a time with one that forms
-    batches, and shows how long short requests take beside a long document.
+    For serve, it compares translation without a server, a server that forms batches and one that
+    translates one sentence at a time, and shows how long short requests take beside a long
+    document.
 
     Examples:
         transduce bench decode
         transduce bench decode runs/demo --beam 1 --sentences 200
         transduce bench serve runs/demo --clients 16
+        transduce bench serve runs/demo --device cuda --clients 64 --texts 8
     """
     from transduce.translation.benchmark import benchmark, print_figures, read_sentences
 
     model = model or default_model()
-    bundle, texts = read_sentences(model, input, sentences)
+    bundle, lines = read_sentences(model, input, sentences)
     if what == "serve":
         require("uvicorn", extra="serve")
         from transduce.serving import benchmark as serving
 
-        measured = serving.benchmark(model, texts, beam=beam, clients=clients, rounds=rounds)
-        serving.print_figures(list(measured), as_json=json)
+        setup = serving.Setup(
+            model=model,
+            sentences=lines,
+            device=device,
+            beam=beam,
+            clients=clients,
+            texts=texts,
+            rounds=rounds,
+        )
+        serving.print_figures(list(serving.benchmark(setup)), as_json=json)
         return
-    print_figures(list(benchmark(bundle, texts, beam, rounds)), as_json=json)
+    print_figures(list(benchmark(bundle, lines, beam, rounds)), as_json=json)
 
 
 COMMANDS: dict[str, Command] = {"translate": translate, "bench": bench}

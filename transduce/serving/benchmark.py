@@ -1,75 +1,110 @@
 """The speed of a server: throughput with batches and without, and latency beside a document.
 
-The server and its clients run in this process and talk over the loopback interface. One at a time
-means that the server translates one sentence after the other, with all cores.
+The server runs in this process and its clients in others; they talk over the loopback interface.
+For comparison, the same sentences are translated without a server ("offline"): all at once, and as
+many at a time as there are clients. One at a time means that the server translates one sentence
+after the other, with all cores; on a GPU sentences always join a running batch.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from transduce.errors import InputError, TransduceError
+from transduce.errors import InputError
 from transduce.recipe import adjusted
-from transduce.serving.models import load_models
+from transduce.serving.load import ask, send
+from transduce.serving.models import Models, load_models
 from transduce.serving.queue import QueueSettings
 from transduce.serving.server import bind, make_server
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings
 from transduce.translation.benchmark import print_json, quantile
+from transduce.translation.translator import Translator
 
 ONE_AT_A_TIME = QueueSettings(batch_tokens=1, share_tokens=1)
 ENOUGH = 1_000_000.0  # seconds: a benchmark has no deadline
+MOST_REQUESTS = 200  # of each client
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What clients measured under one load; each request is one sentence."""
+    """What was measured under one load."""
 
     server: str
     clients: int
+    texts: int  # sentences of each request
     sentences_per_second: float
     # Of all cores together, with the clients: hardly depends on what else the machine does.
     sentences_per_cpu_second: float
-    # Percentiles 50 and 99 of the time until an answer.
+    # Percentiles 50 and 99 of the time until the answer to a request.
     milliseconds: tuple[float, float]
+    # The throughput, divided by that without a server of all sentences at once.
+    share_of_offline: float = 1.0
 
 
-def benchmark(
-    model: Path, sentences: Sequence[str], *, beam: int | None, clients: int, rounds: int
-) -> Iterator[Figures]:
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is served, and what the clients send."""
+
+    model: Path
+    sentences: Sequence[str]
+    device: str | None = "cpu"
+    beam: int | None = None
+    clients: int = 32
+    texts: int = 1  # sentences of each request
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that measure nothing."""
+        for name in ("clients", "texts", "rounds"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; expected at least 1")
+
+
+def benchmark(setup: Setup) -> Iterator[Figures]:
     """Yield the figures of each load."""
-    if clients < 1 or rounds < 1:
-        raise InputError(f"clients is {clients} and rounds is {rounds}; expected at least 1 each")
-    loads = [1, clients] if clients > 1 else [1]
-    many = [*sentences] * rounds
-    with _serving(model, beam, ONE_AT_A_TIME, workers=1) as port:
+    loads = [1, setup.clients] if setup.clients > 1 else [1]
+    with _serving(setup, QueueSettings(), workers=None) as (models, url):
+        # Without a server.
+        direct = models.default.direct
+        offline = _offline(direct, setup, len(setup.sentences))
+        yield offline
+        yield _compared(_offline(direct, setup, setup.clients), offline)
+
+        # With batches, also beside a document.
         for count in loads:
-            yield _measure("one at a time", port, many, count)
-    with _serving(model, beam, QueueSettings(), workers=None) as port:
+            yield _compared(_measure("batches", url, setup, count), offline)
+        with _translating(url, " ".join(setup.sentences)):
+            row = _measure("batches, beside a document", url, setup, 1)
+            yield _compared(row, offline)
+        is_streaming = models.default.queue.is_streaming
+
+    # A running batch has no form without batches.
+    if is_streaming:
+        return
+    with _serving(setup, ONE_AT_A_TIME, workers=1) as (_, url):
         for count in loads:
-            yield _measure("batches", port, many, count)
-        document = " ".join(many)
-        with _translating(port, document):
-            yield _measure("batches, beside a document", port, many, 1)
+            yield _compared(_measure("one at a time", url, setup, count), offline)
 
 
 @contextmanager
 def _serving(
-    model: Path, beam: int | None, queue: QueueSettings, workers: int | None
-) -> Iterator[int]:
-    """Serve a model on a free port."""
+    setup: Setup, queue: QueueSettings, workers: int | None
+) -> Iterator[tuple[Models, str]]:
+    """Serve a model on a free port; yield it with the address to which texts are sent."""
     models = load_models(
-        [model],
-        device="cpu",
-        search=partial(adjusted, beam_size=beam),
+        [setup.model],
+        device=setup.device,
+        search=partial(adjusted, beam_size=setup.beam),
         queue=queue,
         workers=workers,
     )
@@ -80,55 +115,79 @@ def _serving(
     thread.start()
     port: int = listener.getsockname()[1]
     try:
-        yield port
+        yield models, f"http://127.0.0.1:{port}/v1/translate"
     finally:
         server.should_exit = True
         thread.join()
 
 
-def _measure(name: str, port: int, sentences: Sequence[str], clients: int) -> Figures:
-    """Let some clients send all sentences, each the next one when it has an answer."""
-    _ask(port, sentences[0])  # warm up
-    waiting = iter(sentences)
-    turn = threading.Lock()
-    seconds: list[float] = []
-    errors: list[Exception] = []
+def _offline(translator: Translator, setup: Setup, size: int) -> Figures:
+    """Translate all sentences without a server, this many at a time."""
+    sentences = [*setup.sentences]
+    size = min(size, len(sentences))
+    batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
+    for batch in [batches[0], batches[0], batches[-1], batches[-1]]:
+        translator.translate(batch)  # warm up: a GPU records its work when it does it again
 
-    def client() -> None:
-        try:
-            while True:
-                with turn:
-                    sentence = next(waiting, None)
-                if sentence is None:
-                    return
-                seconds.append(_ask(port, sentence))
-        except (OSError, TransduceError) as error:
-            errors.append(error)
-
+    seconds = []
     start = time.perf_counter()
-    start_cpu = time.process_time()
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    start_cpu = _cpu_seconds()
+    for batch in batches * setup.rounds:
+        begin = time.perf_counter()
+        translator.translate(batch)
+        seconds.append(time.perf_counter() - begin)
     total = time.perf_counter() - start
-    cpu_seconds = time.process_time() - start_cpu
-    if errors:
-        raise errors[0]
+    cpu_seconds = _cpu_seconds() - start_cpu
+    count = len(sentences) * setup.rounds
+    return _figures("offline", 0, size, count, total, cpu_seconds, seconds)
+
+
+def _measure(name: str, url: str, setup: Setup, clients: int) -> Figures:
+    """Let some clients send all sentences."""
+    many = [*setup.sentences] * setup.rounds
+    many = many[: MOST_REQUESTS * clients * setup.texts]
+    requests = [many[start : start + setup.texts] for start in range(0, len(many), setup.texts)]
+    bodies = [json.dumps({"text": texts}) for texts in requests]
+    send(url, bodies[: 4 * clients], clients)  # warm up
+    start_cpu = _cpu_seconds()
+    total, seconds = send(url, bodies, clients)
+    cpu_seconds = _cpu_seconds() - start_cpu
+    return _figures(name, clients, setup.texts, len(many), total, cpu_seconds, seconds)
+
+
+def _figures(
+    name: str,
+    clients: int,
+    texts: int,
+    count: int,
+    total: float,
+    cpu_seconds: float,
+    seconds: Sequence[float],
+) -> Figures:
     p50, p99 = (quantile(seconds, share) * 1e3 for share in (0.5, 0.99))
-    count = len(seconds)
-    return Figures(name, clients, count / total, count / cpu_seconds, (p50, p99))
+    return Figures(name, clients, texts, count / total, count / cpu_seconds, (p50, p99))
+
+
+def _compared(row: Figures, offline: Figures) -> Figures:
+    """Return the figures with their share of what is possible offline."""
+    share = row.sentences_per_second / offline.sentences_per_second
+    return replace(row, share_of_offline=share)
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and of those that it has waited for."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
 
 
 @contextmanager
-def _translating(port: int, document: str) -> Iterator[None]:
+def _translating(url: str, document: str) -> Iterator[None]:
     """Keep the server busy with a document that is sent again and again."""
     stop = threading.Event()
 
     def client() -> None:
         while not stop.is_set():
-            _ask(port, document)
+            ask(url, json.dumps({"text": document}))
 
     thread = threading.Thread(target=client)
     thread.start()
@@ -140,22 +199,6 @@ def _translating(port: int, document: str) -> Iterator[None]:
         thread.join()
 
 
-def _ask(port: int, text: str) -> float:
-    """Send a text, and return the seconds until its translation is here."""
-    start = time.perf_counter()
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    headers = {"content-type": "application/json"}
-    try:
-        connection.request("POST", "/v1/translate", json.dumps({"text": text}), headers)
-        answer = connection.getresponse()
-        content = answer.read()
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise InputError(f"the server answered {answer.status}: {content[:200]!r}")
-    return time.perf_counter() - start
-
-
 def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
     """Print a table, or JSON."""
     if as_json:
@@ -164,15 +207,18 @@ def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("server", "clients", "sentences/s", "per CPU second", "ms: p50", "p99")
+    names = "server", "clients", "texts", "sentences/s", "of offline", "per CPU second"
+    table = Table(*names, "ms: p50", "p99")
     for row in figures:
         p50, p99 = row.milliseconds
         table.add_row(
             row.server,
-            str(row.clients),
+            str(row.clients or ""),
+            str(row.texts),
             f"{row.sentences_per_second:,.1f}",
+            f"{row.share_of_offline:.0%}",
             f"{row.sentences_per_cpu_second:,.1f}",
             f"{p50:,.0f}",
             f"{p99:,.0f}",
         )
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

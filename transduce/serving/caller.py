@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -28,18 +28,38 @@ class Caller:
 
     def __init__(self, seconds: float | None = None) -> None:
         """Begin a request that must be answered within some seconds, or at any time."""
-        self.cancelled = threading.Event()
         self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+        self._listeners: list[Callable[[], None]] = []
 
-    def is_late(self) -> bool:
-        """Return whether the deadline has passed."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
+    def cancel(self) -> None:
+        """Give up the request, and tell everything that works for it."""
+        with self._lock:
+            self._is_cancelled = True
+            listeners = [*self._listeners]
+        for listener in listeners:
+            listener()
 
-    def seconds_left(self, most: float) -> float:
-        """Return the seconds until the deadline, but not more than `most`."""
+    @contextmanager
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call a function if the request is cancelled in the meantime, or was before."""
+        with self._lock:
+            self._listeners.append(listener)
+            is_cancelled = self._is_cancelled
+        if is_cancelled:
+            listener()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._listeners.remove(listener)
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the deadline, or None if there is none."""
         if self._deadline is None:
-            return most
-        return min(most, max(0.0, self._deadline - time.monotonic()))
+            return None
+        return max(0.0, self._deadline - time.monotonic())
 
 
 _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)

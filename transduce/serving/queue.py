@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import SearchConfig
@@ -22,7 +23,6 @@ from transduce.serving.caller import Busy, Caller, Cancelled, current_caller
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
 
-LOOK_AGAIN = 0.05  # seconds after which a caller looks whether its client has gone
 QUIET = 5.0  # seconds without another request, after which none is expected
 MOST_DELAYED = 0.25  # seconds that a long sentence waits before short ones wait for it
 
@@ -70,10 +70,12 @@ class BatchingEngine:
         self._calls: deque[_Call] = deque()  # those with waiting sentences; the first is next
         self._changed = threading.Condition()
         self._closed = False
+        self._departures = 0  # calls that have left without a result
         self._last_caller: Caller | None = None
         self._changed_at = 0.0  # when another request than the one before it entered
         can_stream = getattr(engine, "can_stream", None)
-        work = self._stream if can_stream and can_stream() else self._search_batch
+        self.is_streaming = bool(can_stream and can_stream())
+        work = self._stream if self.is_streaming else self._search_batch
         self._threads = []
         for number in range(getattr(engine, "workers", 1)):
             name = f"translate-{number}"
@@ -104,10 +106,9 @@ class BatchingEngine:
         call = _Call((config, token_scores), sources, prefixes, current_caller())
         call.waiting.extend(range(len(sources)))
         self._enter(call)
-        while not call.done.wait(call.caller.seconds_left(LOOK_AGAIN)):
-            if call.caller.cancelled.is_set():
-                self._leave(call, Cancelled("the client has gone"))
-            elif call.caller.is_late():
+        leave = partial(self._leave, call, Cancelled("the client has gone"))
+        with call.caller.listening(leave):
+            if not call.done.wait(call.caller.seconds_left()):
                 self._leave(call, Busy("the translation took too long; send less text", 1))
         if call.error is not None:
             raise call.error
@@ -148,6 +149,7 @@ class BatchingEngine:
             call.waiting.clear()
             if call in self._calls:
                 self._calls.remove(call)
+            self._departures += 1
             call.error = error
             call.done.set()
 
@@ -195,7 +197,12 @@ class BatchingEngine:
             for number, hypotheses in self.engine.stream(feed, config, token_scores=token_scores):  # type: ignore[attr-defined]
                 self._deliver(feed.running.pop(number), hypotheses)
         except BaseException as error:
-            self._fail([*feed.running.values()], error)
+            self._fail([*feed.running.values()] or self._take_first(), error)
+
+    def _take_first(self) -> list[_Item]:
+        """Take the sentence that is next, if there is one."""
+        with self._changed:
+            return self._take(self._calls[0].key, tokens=1) if self._calls else []
 
     def _take(
         self,
@@ -260,6 +267,7 @@ class _Feed:
         self.key = key
         self.running: dict[int, _Item] = {}
         self._numbers = itertools.count()
+        self._departures = queue._departures  # those that were seen
 
     def longest(self) -> int:
         """Return how many tokens the next source needs, or 0 if no job of this search is next."""
@@ -286,6 +294,16 @@ class _Feed:
             prefix = call.prefixes[place] if call.prefixes else ()
             jobs.append(make_job(number, call.sources[place], prefix, self.key[0]))
         return jobs
+
+    def cancelled(self) -> list[int]:
+        """Return the jobs whose calls have left since the last time, and forget them."""
+        if self._departures == self.queue._departures:
+            return []
+        self._departures = self.queue._departures
+        left = [number for number, (call, _) in self.running.items() if call.done.is_set()]
+        for number in left:
+            del self.running[number]
+        return left
 
 
 def _prefixes(items: Sequence[_Item]) -> Sequence[Sequence[int]]:

@@ -66,11 +66,11 @@ class Service:
             both: set[asyncio.Future[Any]] = {work, watch}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                caller.cancelled.set()
+                caller.cancel()
                 raise ClientDisconnect
             return work.result()
         finally:
-            caller.cancelled.set()
+            caller.cancel()
             watch.cancel()
 
     def stream(self, function: Callable[[Emit], Any]) -> AsyncIterator[bytes]:
@@ -125,7 +125,7 @@ async def _until_done(
             yield event
         await running
     finally:
-        caller.cancelled.set()
+        caller.cancel()
 
 
 async def _disconnected(request: Request) -> None:

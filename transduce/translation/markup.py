@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from transduce.errors import InputError
 from transduce.translation.tag_tree import (
     IN_SPACED_WORD,
+    LONG_WORD,
     Alignment,
     Range,
     Span,
@@ -59,6 +60,9 @@ _PROTECTED = re.compile(
     r"|[A-Za-z0-9+/=_\u00c0-\u052f-]{200,}",
     re.DOTALL,
 )
+# Every match of the pattern above contains one of these, begins with www., or is a long word. Most
+# texts have none, and looking for them is many times faster.
+_TELLTALE = re.compile(r"[<>*~@{$%&\\`:\]\u00a0\u202f]")
 _HARD_SPACES = re.compile("[\u00a0\u2007\u202f]")
 # Characters that nobody sees: zero-width spaces, soft hyphens and byte-order marks.
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
@@ -117,7 +121,14 @@ class Glossary:
 
 def find(text: str) -> list[Range]:
     """Return the start and end of everything that `protect` takes out."""
-    return [match.span() for match in _PROTECTED.finditer(text)]
+    return [match.span() for match in _PROTECTED.finditer(text)] if _may_match(text) else []
+
+
+def _may_match(text: str) -> bool:
+    """Return False if a text surely contains nothing to protect."""
+    if _TELLTALE.search(text) or "www." in text:
+        return True
+    return len(text) >= LONG_WORD and max(map(len, text.split()), default=0) >= LONG_WORD
 
 
 def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> Protected:
@@ -126,6 +137,8 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
     Terms of a glossary are replaced too, and restored as their translations. `unknown` are
     characters that the model has never seen: words of them are copied.
     """
+    if not (glossary or unknown or _may_match(text)):
+        return Protected(_visible(text).strip())
     pattern = glossary.pattern if glossary else _PROTECTED
     if unknown:
         pattern = _with_unknown(pattern.pattern, unknown)
@@ -219,10 +232,7 @@ class _PlainText:
         self.keep_apart = True
 
     def _append(self, part: str) -> None:
-        # Models have not learned what nobody sees, nor hard spaces, nor two spaces in a row, which
-        # a removed tag may leave.
-        part = _HARD_SPACES.sub(" ", _INVISIBLE.sub("", part))
-        part = _SPACES.sub(" ", part)
+        part = _visible(part)
         if not self.text or self.text[-1].isspace():
             part = part.lstrip()
         joins = IN_SPACED_WORD.match(self.text[-1:]) and IN_SPACED_WORD.match(part)
@@ -230,6 +240,14 @@ class _PlainText:
             self.added_spaces.add(len(self.text))
             self.text += " "
         self.text += part
+
+
+def _visible(text: str) -> str:
+    """Return a text without what models have not learned.
+
+    That is what nobody sees, hard spaces, and two spaces in a row, which a removed tag may leave.
+    """
+    return _SPACES.sub(" ", _HARD_SPACES.sub(" ", _INVISIBLE.sub("", text)))
 
 
 def _pairs(tags: Sequence[str | None]) -> list[int]:
@@ -281,6 +299,12 @@ def _unused_name(text: str) -> str:
             if not re.search(f"{name} ?[0-9]", text, re.IGNORECASE):
                 return name
     raise AssertionError
+
+
+def needs_alignment(translation: str, protected: Protected) -> bool:
+    """Return whether the position of a span is unknown: of a tag, or a stand-in that is missing."""
+    found = {index for _, _, index in _find_stand_ins(translation, protected)}
+    return not found.issuperset(range(len(protected.spans)))
 
 
 def restore(translation: str, protected: Protected, alignment: Alignment = ()) -> str:

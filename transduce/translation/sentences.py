@@ -12,7 +12,9 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from itertools import pairwise
 
 from transduce.errors import InputError
@@ -135,8 +137,16 @@ def splits_sentences() -> bool:
     return _find_segmenter() is not None
 
 
+@cache
+def _is_installed() -> bool:
+    """Return whether sentencex can be found; a search that fails takes longer than a sentence."""
+    return PathFinder.find_spec("sentencex") is not None
+
+
 def _find_segmenter() -> Segmenter | None:
     """Return the function of sentencex that splits a line of a language into sentences."""
+    if not _is_installed():
+        return None
     try:
         library = import_module("sentencex")
     except ImportError:
@@ -145,6 +155,7 @@ def _find_segmenter() -> Segmenter | None:
     return segment
 
 
+@cache
 def _base(language: str) -> str:
     """Return the language without script and region: "zh" for "zh-Hant"."""
     return re.split("[-_]", language.lower(), maxsplit=1)[0]

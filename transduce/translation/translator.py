@@ -28,6 +28,7 @@ from transduce.translation.result import Alignment, Sentence, Token, Translation
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
     from transduce.model import Transformer
+    from transduce.translation.alignment import Links
 
 Place = Bundle | str | Path
 Candidate = tuple[Hypothesis, str]  # a hypothesis and its text
@@ -513,12 +514,14 @@ class Translator:
         alignment = None
         for rank, (hypothesis, text) in enumerate(candidates):
             wants_alignment = options.alignments and rank == 0
-            if protected.spans or wants_alignment:
+            links: Links = ()
+            # An alignment costs a pass through the model, so it is computed only if needed.
+            if wants_alignment or markup.needs_alignment(text, protected):
                 links = self._links(protected.plain, text, hypothesis.ids)
-                if wants_alignment:
-                    source_words = protected.words(protected.plain)
-                    alignment = Alignment(source_words, protected.words(text), links)
-                text = markup.restore(text, protected, links)
+            if wants_alignment:
+                source_words = protected.words(protected.plain)
+                alignment = Alignment(source_words, protected.words(text), links)
+            text = markup.restore(text, protected, links)
             n_best.append((text, hypothesis.score))
 
         best, _ = candidates[0]
@@ -537,9 +540,7 @@ class Translator:
             before=before,
         )
 
-    def _links(
-        self, source: str, translation: str, ids: Sequence[int]
-    ) -> tuple[tuple[int, int], ...]:
+    def _links(self, source: str, translation: str, ids: Sequence[int]) -> Links:
         """Return the word alignment, or no links if the model has no attention."""
         from transduce.translation.alignment import word_links
 

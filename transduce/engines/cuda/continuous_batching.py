@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, groupby, islice
@@ -77,13 +78,17 @@ class Slots:
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}
 
     def search(
-        self, take: Callable[[int], list[Job]], token_scores: bool
+        self,
+        take: Callable[[int], list[Job]],
+        token_scores: bool,
+        cancelled: Callable[[], Collection[int]] = tuple,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield the number and the hypotheses of each job, in the order in which they finish.
 
         `take` returns at most the given number of jobs; it is called between steps, and the search
-        ends when there are none. While Python examines the result of one round of steps, the GPU
-        runs the next one.
+        ends when there are none. `cancelled` returns the numbers of jobs that leave their places
+        without a result. While Python examines the result of one round of steps, the GPU runs the
+        next one.
         """
         self.graphs.run("weights", self.state.refresh)
         empty = list(range(self.B))
@@ -91,6 +96,14 @@ class Slots:
         begun = 0  # steps that have been launched
         under_way: deque[tuple[int, Any]] = deque()  # last step of each round, and its event
         while True:
+            # What a place without a job still computes is ignored.
+            unwanted = cancelled()
+            if unwanted:
+                left = [place for place, (job, _) in places.items() if job.number in unwanted]
+                for place in left:
+                    del places[place]
+                empty += left
+
             # Fill empty places: several at a time, unless nothing else is left to do.
             if empty and (len(empty) * 8 >= self.B or not places):
                 new_jobs = take(len(empty))
@@ -109,9 +122,7 @@ class Slots:
                 count = min(STEPS, steps_needed)
                 self.graphs.run(f"{count} steps", partial(self._steps, count))
                 begun += count
-                on_gpu = self.graphs.captures
-                event = torch.cuda.current_stream().record_event() if on_gpu else None
-                under_way.append((begun, event))
+                under_way.append((begun, self.graphs.record_event()))
                 if len(under_way) < 2:
                     continue
 
@@ -133,9 +144,12 @@ class Slots:
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Remove finished jobs from their places, and yield their numbers and hypotheses."""
         everything = done == self.all_places
-        which = slice(None) if everything else torch.tensor(done, device=self.device)
         numbers = [places.pop(place)[0].number for place in done]
-        yield from zip(numbers, results(self.beams, which, token_scores), strict=True)
+        # The next round of steps is under way and does not change these places.
+        with self.graphs.beside():
+            which = slice(None) if everything else torch.tensor(done, device=self.device)
+            found = results(self.beams, which, token_scores)
+        yield from zip(numbers, found, strict=True)
 
     def _fill(self, places: list[int], jobs: list[Job]) -> None:
         """Put sentences into places.
@@ -225,6 +239,7 @@ class Graphs:
         self.recorded: dict[str, torch.cuda.CUDAGraph | None] = {}
         # No graph needs its memory after a replay, so all share one pool.
         self.pool = torch.cuda.graph_pool_handle() if self.captures else None
+        self._second_stream = torch.cuda.Stream(device) if self.captures else None
 
     def run(self, name: str, function: Callable[[], None]) -> None:
         """Run the function of this name, as a CUDA graph from the second time on."""
@@ -243,6 +258,14 @@ class Graphs:
                     function()
             self.recorded[name] = graph
         graph.replay()
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Run what follows at the same time as the graphs, on a stream of its own."""
+        return torch.cuda.stream(self._second_stream) if self._second_stream else nullcontext()
+
+    def record_event(self) -> Any:
+        """Return an event after everything that was launched so far; None on a CPU."""
+        return torch.cuda.current_stream().record_event() if self.captures else None
 
 
 @cache
@@ -297,6 +320,9 @@ class Feed(Protocol):
     def take(self, count: int, longest: int) -> list[Job]:
         """Return at most this many jobs, with sources of at most `longest` tokens."""
 
+    def cancelled(self) -> Collection[int]:
+        """Return the numbers of jobs that were taken and are not needed any more."""
+
 
 def stream(
     model: Transformer,
@@ -308,8 +334,9 @@ def stream(
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yield the number and the hypotheses of each job of a feed, until none waits.
 
-    Jobs join the running batch between steps. Those with longer sources than its places have begin
-    when the batch is empty; the feed decides when it holds others back for them.
+    Jobs join the running batch between steps, and leave it when they are done or cancelled. Those
+    with longer sources than its places have begin when the batch is empty; the feed decides when it
+    holds others back for them.
     """
     while needed := feed.longest():
         model.check_length(needed)
@@ -317,7 +344,7 @@ def stream(
         W = up_to(config.limit(S) + 1, CAPACITY)
         B = max(1, min(STREAM_PLACES, ROOM // max(config.width * W, S)))
         slots = _places(model, (config, B, S, W), kept)
-        yield from slots.search(partial(feed.take, longest=S), token_scores)
+        yield from slots.search(partial(feed.take, longest=S), token_scores, feed.cancelled)
 
 
 def _search_shape(
