@@ -62,9 +62,11 @@ def test_a_folder_comes_before_a_name_of_the_package(save):
     assert find_bundle("en-de") == packaged
     assert find_bundle("package/../en-de") == Path("package/../en-de")
     assert find_bundle("../package/en-de") == Path("../package/en-de")
-    Path("en-de").mkdir()  # such as a folder with a recipe, or a run without a model
-    assert find_bundle("en-de") == Path("en-de")
-    assert find_bundle("en-de") != save("en-de/best")
+    Path("en-de").mkdir()  # such as a folder with a recipe
+    with pytest.raises(BundleError, match="the folder en-de has no model, and hides the model of"):
+        find_bundle("en-de")
+    assert find_bundle("package/en-de") == Path("package/en-de")
+    assert find_bundle("package/en-de/") != save("en-de/best")
     assert find_bundle("en-de") == Path("en-de/best")
 
 

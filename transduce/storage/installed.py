@@ -54,10 +54,17 @@ def find_bundle(place: str | Path | None = None, runs: Path = RUNS) -> Path:
             f"the run {place} has no saved model yet; the first one is written at the first "
             "validation: continue the training"
         )
-    if not current_folder(Path(place)).exists():
-        packaged = PACKAGED / place
-        if packaged.parent == PACKAGED and _is_bundle(packaged):
-            return packaged
+
+    # The name of a bundle of the package, unless something here has the same name.
+    packaged = PACKAGED / place
+    is_name = packaged.parent == PACKAGED and _is_bundle(packaged)
+    if is_name and not current_folder(Path(place)).exists():
+        return packaged
+    if is_name and not _is_bundle(Path(place)):
+        raise BundleError(
+            f"the folder {place} has no model, and hides the model of the package with this name; "
+            "rename the folder, or leave the model out"
+        )
     return Path(place)
 
 
