@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.translation import markup
-from transduce.translation.markup import find, needs_alignment, protect, restore
+from transduce.translation.markup import find, protect
+from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.tag_tree import words
 
 WORDS = st.sampled_from(
@@ -160,6 +161,38 @@ def test_nothing_of_a_stand_in_is_left_however_badly_it_was_copied(placeholders,
         assert placeholder in restored
         restored = restored.replace(placeholder, " ", 1)
     assert not re.search("[0-9QXZ]", restored)
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=st.one_of(TEXTS, ANY_TAGS), links=LINKS, data=st.data())
+def test_an_alignment_counts_the_words_that_are_in_the_result(text, links, data):
+    protected = protect(text)
+    words = protected.plain.split()
+    for span in protected.spans:
+        words += data.draw(st.sampled_from([[], [span.stand_in, span.stand_in], ["X", "3"]]))
+    restored = restore_words(" ".join(data.draw(st.permutations(words))), protected, links)
+
+    # The words are found in the text one after the other.
+    end = 0
+    for word in restored.words:
+        end = restored.text.index(word, end) + len(word)
+
+    # A placeholder is a word once, and linked to itself.
+    source = protected.words(protected.plain)
+    for source_word, target_word in restored.links:
+        placeholders = {span.text for span in protected.spans if span.stand_in}
+        if {source[source_word], restored.words[target_word]} & placeholders:
+            assert source[source_word] == restored.words[target_word]
+
+
+def test_an_alignment_beside_lost_and_doubled_placeholders():
+    protected = protect("Hello {name} , see {place} now")
+    restored = restore_words(
+        "X1 X1 Hallo , siehe jetzt", protected, [(0, 2), (2, 3), (3, 4), (5, 5)]
+    )
+    assert restored.text == "{name} Hallo , siehe {place} jetzt"
+    assert restored.words == ("{name}", "Hallo", ",", "siehe", "{place}", "jetzt")
+    assert restored.links == ((0, 1), (1, 0), (2, 2), (3, 3), (4, 4), (5, 5))
 
 
 @settings(deadline=None, max_examples=400)

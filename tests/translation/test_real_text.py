@@ -5,6 +5,7 @@ import time
 import pytest
 
 from transduce.translation import markup, sentences
+from transduce.translation.restore import restore
 from transduce.translation.translator import Translator
 
 
@@ -36,7 +37,7 @@ def test_code_signs_and_markdown_are_taken_out_and_put_back(text, kept, plain):
     assert [span.text for span in protected.spans] == kept
     assert protected.plain == plain
     if "\u00ad" not in text:
-        assert markup.restore(plain, protected) == text
+        assert restore(plain, protected) == text
 
 
 def test_markdown_signs_enclose_the_same_words():
@@ -70,13 +71,36 @@ def test_a_sentence_in_an_unknown_script_is_copied_with_a_notice(translator):
     )
 
 
-def test_a_word_of_thousands_of_letters_is_copied_at_once(translator):
-    word = "a" * 100_000
+@pytest.mark.parametrize("unit", ["a", "a.", "abc,", "a\u200b", "x'", "{a}", "&amp;a", "\u00df!"])
+def test_an_endless_word_is_copied_at_once(unit, translator):
+    word = unit * (100_000 // len(unit))
     start = time.monotonic()
     translation = translator.translate(f"{word} in 98 weeks")
     assert word in translation.text
-    assert translation.notices == ("a word of 100,000 characters was copied",)
-    assert time.monotonic() - start < 30
+    assert translation.notices == (f"a word of {len(word):,} characters was copied",)
+    assert time.monotonic() - start < 10
+
+
+def test_a_text_without_spaces_is_no_endless_word():
+    chinese = "\u6211\u4eec\u5728\u8fd9\u91cc\u3002" * 1000
+    cells = "<td>Name</td><td>Age</td>" * 1000
+    assert markup.find(chinese) == []
+    assert len(markup.find(cells)) == 4000
+    list_of_words = ",".join(["apple", "pear"] * 50)  # shorter than LONG_RUN
+    assert markup.find(list_of_words) == []
+
+
+def test_notices_about_copies_are_given_once_per_text(translator):
+    japanese = "\u65e5\u672c\u8a9e" * 2000
+    words = " and ".join(["a" * 300] * 20)
+    assert translator.translate(japanese).notices[1:] == (
+        f'"{japanese[:40]}" and 142 more are in a script that the model has never seen, and were '
+        "copied",
+    )
+    notices = translator.translate(words).notices
+    assert [notice for notice in notices if notice.endswith("copied")] == [
+        "20 words of up to 300 characters were copied"
+    ]
 
 
 def test_a_prefix_with_markup_does_not_double_a_tag(translator):

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import InputError
+from transduce.translation import sentences
 from transduce.translation.markup import find
 from transduce.translation.sentences import Document, join, split, splits_sentences
 
@@ -231,3 +232,22 @@ def test_half_a_megabyte_on_one_line_takes_seconds(part):
     document = split(text, count_tokens=letters, max_tokens=500)
     assert join(document, pieces(document)) == text
     assert time.perf_counter() - start < 5
+
+
+def test_a_line_in_blocks_has_the_sentences_of_the_whole_line(monkeypatch):
+    pytest.importorskip("sentencex")
+    text = (
+        "Dr. Smith came (at 3 p.m.). \u201cWhy?\u201d he said. \u6211\u4eec\u5728\u3002 No! e.g. "
+        * 40
+    )
+    whole = pieces(split(text))
+    monkeypatch.setattr(sentences, "BLOCK", 100)
+    assert pieces(split(text)) == whole
+    assert len(whole) > 100
+
+
+def test_a_long_line_without_spaces_takes_seconds():
+    pytest.importorskip("sentencex")
+    start = time.perf_counter()
+    assert len(split("\u6211\u4eec\u5728\u3002" * 40_000, "zh").pieces) == 40_000
+    assert time.perf_counter() - start < 4

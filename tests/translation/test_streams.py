@@ -17,6 +17,7 @@ from transduce.cli.commands import run
 from transduce.config import SearchConfig
 from transduce.data.readers.compression import blocks
 from transduce.errors import InputError
+from transduce.translation import streams
 from transduce.translation.streams import Format, arriving
 from transduce.translation.translator import Translator
 
@@ -50,6 +51,17 @@ def test_a_note_says_that_lines_are_not_split_into_sentences(translate, monkeypa
     assert note not in translate("in 98 weeks")[2]
     monkeypatch.setitem(sys.modules, "sentencex", None)
     assert note in translate("in 98 weeks")[2]
+
+
+def test_progress_is_shown_within_a_long_line(translate, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        streams.Progress, "show", lambda self: shown.append((self.bytes, self.lines))
+    )
+    monkeypatch.setattr(streams, "LONG_LINE", 20)
+    text = b"in 98 weeks. in 7 days. on Monday.\n"
+    translate(stdin=text)
+    assert shown == [(12, 0), (12 + 10, 0), (12 + 10 + 10, 0), (len(text), 1)]
 
 
 def test_any_word_is_a_text(translate, bundle):

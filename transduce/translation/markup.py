@@ -1,10 +1,7 @@
 """Markup and placeholders, which any model translates correctly, even if it never saw them.
 
 Tags (`<b>`) are removed before translation. Placeholders, addresses and entities (`%1$s`, `{name}`,
-URLs) are replaced by stand-ins: short words that models copy. Afterwards each is put back exactly
-once, at the position given by the word alignment. Balanced tags stay balanced: they are placed as a
-tree of word ranges, each within its parent's. Where the alignment is wrong, or a stand-in was not
-copied, the position may be off by some words.
+URLs) are replaced by stand-ins: short words that models copy. Afterwards `restore` puts each back.
 """
 
 from __future__ import annotations
@@ -14,28 +11,33 @@ import itertools
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import InputError
-from transduce.translation.tag_tree import (
-    IN_SPACED_WORD,
-    LONG_WORD,
-    Alignment,
-    Range,
-    Span,
-    Target,
-    place,
-    words,
-)
+from transduce.translation.tag_tree import IN_SPACED_WORD, Range, Span, words
 
 # An address contains no quotation marks and no full-width full stop or comma.
 _IN_URL = r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"
 _IN_BRACES = r"[^{}]*+"
 for _ in range(5):  # the depth of nested braces
     _IN_BRACES = rf"(?:[^{{}}]|\{{{_IN_BRACES}\}})*+"
+
+# The sizes, in characters, from which nobody expects a translation: a word such as a key in base64,
+# and a run of anything but spaces, such as a minified file.
+LONG_WORD = 200
+LONG_RUN = 1000
+# A run ends at tags, and in scripts without spaces between words: South-East and East Asia.
+_NOT_IN_RUN = (
+    r"\s<>\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
+)
+# It is tried at its start and not again at each of its characters.
+_LONG = (
+    rf"(?P<long_word>(?<![^{_NOT_IN_RUN}])[^{_NOT_IN_RUN}]{{{LONG_RUN},}}"
+    rf"|[A-Za-z0-9+/=_\u00c0-\u052f-]{{{LONG_WORD},}})"
+)
 # Every repetition is bounded or ends at the next possible start, so matching takes linear time.
-_PROTECTED = re.compile(
+_MARKUP = (
     # The content of these elements is code, and stays as it is.
     r"<(?P<code>code|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
     r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
@@ -55,12 +57,11 @@ _PROTECTED = re.compile(
     # Escapes that are written out, parameters such as :name, and the signs of Markdown.
     r"|\\[nrt](?![a-z])|(?<![\w:/.]):[A-Za-z_]\w{0,63}(?![\w:/])"
     r"|`[^`\n]{1,500}`|(?<=\])\([^()\s]{1,2000}\)"
-    # Signs between words, numbers with hard spaces, and words that are too long for one.
+    # Signs between words, and numbers with hard spaces.
     r"|(?<=[^\W\d] )[<>]=?(?= [^\W\d])|\d{1,3}(?:[\u00a0\u202f]\d{3})+(?!\d)"
-    r"|[A-Za-z0-9+/=_\u00c0-\u052f-]{200,}",
-    re.DOTALL,
 )
-# Every match of the pattern above contains one of these, begins with www., or is a long word. Most
+_PROTECTED = re.compile(f"{_LONG}|{_MARKUP}", re.DOTALL)
+# Every match of this pattern contains one of these, begins with www., or is a long word. Most
 # texts have none, and looking for them is many times faster.
 _TELLTALE = re.compile(r"[<>*~@{$%&\\`:\]\u00a0\u202f]")
 _HARD_SPACES = re.compile("[\u00a0\u2007\u202f]")
@@ -69,8 +70,6 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _SPACES = re.compile(r"\s{2,}")
 _TOGGLES = ("**", "~~")
 _TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
-# Placeholders that are filled in by position and not by name: their order must not change.
-_POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,8 @@ class Glossary:
         # The longest first: "data centre" before "data".
         longest_first = sorted(self.terms, key=len, reverse=True)
         choices = "|".join(map(re.escape, longest_first))
-        self.pattern = re.compile(
-            rf"(?P<term>(?<!\w)(?:{choices})(?!\w))|{_PROTECTED.pattern}", re.DOTALL
-        )
+        term = rf"(?P<term>(?<!\w)(?:{choices})(?!\w))"
+        self.pattern = re.compile(f"{_LONG}|{term}|{_MARKUP}", re.DOTALL)
 
 
 def find(text: str) -> list[Range]:
@@ -200,6 +198,7 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
                     is_single_tag and before.isspace(),
                     is_single_tag and after.isspace(),
                 ),
+                is_long_word=bool(match["long_word"]),
             )
         )
     return Protected(plain_text, tuple(spans), any(is_term))
@@ -299,172 +298,3 @@ def _unused_name(text: str) -> str:
             if not re.search(f"{name} ?[0-9]", text, re.IGNORECASE):
                 return name
     raise AssertionError
-
-
-def needs_alignment(translation: str, protected: Protected) -> bool:
-    """Return whether the position of a span is unknown: of a tag, or a stand-in that is missing."""
-    found = {index for _, _, index in _find_stand_ins(translation, protected)}
-    return not found.issuperset(range(len(protected.spans)))
-
-
-def restore(translation: str, protected: Protected, alignment: Alignment = ()) -> str:
-    """Put every span back into the translation of the plain text, exactly once.
-
-    The alignment of words determines where. Without links it is the relative position in the
-    sentence. Links to words that do not exist are ignored.
-    """
-    spans = protected.spans
-    if not spans:
-        return translation
-    copies = _find_stand_ins(translation, protected)
-    sure = [((start, end), spans[index].word) for start, end, index in copies if index >= 0]
-    target = Target(translation, len(words(protected.plain)), alignment, sure)
-    copied = {index for _, _, index in copies}
-    missing = set(range(len(spans))) - copied
-    return _write(translation, spans, copies, place(spans, missing, target))
-
-
-def _find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:
-    """Return where the model has copied stand-ins: (start, end, span).
-
-    The span is -1 for a second copy and for a stand-in that the model invented, which are removed.
-    """
-    known = {span.stand_in: index for index, span in enumerate(protected.spans) if span.stand_in}
-    if not known:
-        return []
-    name = next(iter(known)).rstrip("0123456789")
-    pattern = f"(?:(?<![0-9A-Za-z]){name} ?|(?-i:{name}))([0-9]+)"
-    copies = []
-    seen = set()
-    for match in re.finditer(pattern, translation, re.IGNORECASE):
-        digits = match[1]
-        exact = match[0] == f"{name}{digits}"
-        # The model may have joined further digits to a stand-in.
-        length = len(digits)
-        while exact and length > 1 and f"{name}{digits[:length]}" not in known:
-            length -= 1
-        index = known.get(f"{name}{digits[:length]}", -1 if exact else None)
-        if index is not None:
-            further_digits = len(digits) - length if index >= 0 else 0
-            end = match.end() - further_digits
-            copies.append((match.start(), end, -1 if index in seen else index))
-            seen.add(index)
-    lost = [index for index in known.values() if index not in seen]
-    return copies + _find_halves(translation, protected, name, lost, copies)
-
-
-def _find_halves(
-    translation: str,
-    protected: Protected,
-    name: str,
-    lost: list[int],
-    copies: Sequence[tuple[int, int, int]],
-) -> list[tuple[int, int, int]]:
-    """Return the remains of stand-ins of which only the number or only the letters were copied."""
-    taken = {position for start, end, _ in copies for position in range(start, end)}
-    source = protected.words(protected.plain)  # without stand-ins
-    candidates = []
-    for start, end in words(translation):
-        word = translation[start:end]
-        if start not in taken and word not in source:
-            candidates.append((start, end, word))
-
-    numbers = {protected.spans[index].stand_in.removeprefix(name): index for index in lost}
-    halves = []
-    for start, end, word in candidates:
-        if word in numbers:
-            halves.append((start, end, numbers.pop(word)))
-
-    # Letters without a number are given to the remaining spans in order.
-    remaining = iter(numbers.values())
-    for start, end, word in candidates:
-        if word == name:
-            halves.append((start, end, next(remaining, -1)))
-    return halves
-
-
-def _write(
-    translation: str,
-    spans: Sequence[Span],
-    copies: Sequence[tuple[int, int, int]],
-    placed: Sequence[tuple[int, int]],
-) -> str:
-    """Return the translation with copied stand-ins replaced and placed spans inserted."""
-    writer = _Writer(translation, spans)
-    # An insertion inside a copy goes behind it; at the same position insertions come first.
-    insertions = []
-    for at, index in _behind(placed, copies):
-        insertions.append((at, at, index))
-    for start, end, index in sorted([*insertions, *copies], key=lambda item: item[0]):
-        writer.copy_until(start)
-        writer.cursor = end
-        if index < 0:
-            writer.drop_last_space()
-        elif spans[index].stand_in:
-            writer.write_placeholder(spans[index], was_copied=start < end)
-        else:
-            writer.write_tag(spans[index])
-    writer.copy_until(len(translation))
-    return "".join(writer.pieces)
-
-
-def _behind(
-    placed: Sequence[tuple[int, int]], copies: Sequence[tuple[int, int, int]]
-) -> Iterator[tuple[int, int]]:
-    """Yield placed spans, those inside a copy moved to its end."""
-    ends = {start: end for start, end, _ in copies}
-    starts = sorted(ends)
-    for at, index in placed:
-        copy = bisect_left(starts, at) - 1
-        yield (max(at, ends[starts[copy]]) if copy >= 0 else at), index
-
-
-class _Writer:
-    """The text with its spans, while it is written."""
-
-    def __init__(self, translation: str, spans: Sequence[Span]) -> None:
-        self.translation = translation
-        self.pieces = [""]
-        self.cursor = 0  # the end of what has been copied from the translation
-        self._last_text = 0  # the last piece that is not a tag
-        self._drop_space = False  # whether the next space was only added for the model
-        self._positional = iter(
-            [span.text for span in spans if span.stand_in and _POSITIONAL.match(span.text)]
-        )
-
-    def copy_until(self, end: int) -> None:
-        """Copy the translation up to a position."""
-        text = self.translation[self.cursor : end]
-        if text:
-            self.pieces.append(text.removeprefix(" ") if self._drop_space else text)
-            self._last_text = len(self.pieces) - 1
-            self._drop_space = False
-
-    def drop_last_space(self) -> None:
-        """Remove the space before the current position."""
-        self.pieces[self._last_text] = self.pieces[self._last_text].removesuffix(" ")
-
-    def write_tag(self, span: Span) -> None:
-        """Write a tag, with the spaces that it had in the source if it has no partner."""
-        if span.glued[0]:
-            self.drop_last_space()
-        last = self.pieces[-1]
-        before = " " if span.spaced[0] and last and not last[-1].isspace() else ""
-        behind = " " if span.spaced[1] and self._next_character().strip() else ""
-        self.pieces.append(before + span.text + behind)
-
-    def write_placeholder(self, span: Span, *, was_copied: bool) -> None:
-        """Write a placeholder in place of its stand-in, or as a word if that was not copied."""
-        if span.glued[0]:
-            self.drop_last_space()
-        text = next(self._positional) if _POSITIONAL.match(span.text) else span.text
-        if not was_copied:
-            left = IN_SPACED_WORD.match(self.pieces[-1][-1:]) and not span.glued[0]
-            right = IN_SPACED_WORD.match(self._next_character()) and not span.glued[1]
-            text = f"{' ' if left else ''}{text}{' ' if right else ''}"
-        self.pieces.append(text)
-        self._last_text = len(self.pieces) - 1
-        self._drop_space = span.glued[1]
-
-    def _next_character(self) -> str:
-        return self.translation[self.cursor : self.cursor + 1]

@@ -23,6 +23,8 @@ from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
 Segmenter = Callable[[str, str], Iterable[str]]  # language, line -> sentences
+BLOCK = 10_000  # characters that are searched for sentences at once
+FIRST_SIZE = 256  # characters: the first part of a long sentence that is tried
 UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages without spaces between sentences
 
 # Line ends, tabs and block-level tags separate sentences and belong to none.
@@ -176,7 +178,7 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
         protected = _Protected(line)
         low = 0
         high = 0
-        for sentence in segment(_base(language), _SURROGATE.sub("\ufffd", line)):
+        for sentence in _in_blocks(segment, _base(language), _SURROGATE.sub("\ufffd", line)):
             # Closing quotation marks belong to the sentence before them.
             high += len(sentence)
             closing = _CLOSING.match(line, high)
@@ -187,6 +189,26 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
         # Whatever the library left out is one more sentence.
         if low < len(line):
             yield start + low, end
+
+
+def _in_blocks(segment: Segmenter, language: str, line: str) -> Iterator[str]:
+    """Yield the sentences of a line that is given to the library a block at a time.
+
+    Its time grows with the square of the length if a line has no spaces, as in Chinese.
+    """
+    start = 0
+    size = BLOCK
+    while start < len(line):
+        found = list(segment(language, line[start : start + size]))
+        is_last = start + size >= len(line)
+        # The last sentence of a block may go on in the next one, and decides where the one before
+        # it ends.
+        whole = found if is_last else found[:-2]
+        yield from whole
+        if is_last:
+            return
+        start += sum(map(len, whole))
+        size = BLOCK if whole else 2 * size
 
 
 def _one_sentence(_: str, line: str) -> list[str]:
@@ -217,24 +239,36 @@ class _Protected:
 
 def _cut(sentence: str, fits: Callable[[str], bool]) -> list[int]:
     """Return where the parts of a sentence end: one part if it fits, else as many as needed."""
+    if len(sentence) <= FIRST_SIZE and fits(sentence):
+        return [len(sentence)]
     cuts = []
     start = 0
-    protected = None
-    while (fit := _longest(sentence, start, fits)) < len(sentence):
-        protected = protected or _Protected(sentence)
+    protected = _Protected(sentence)
+    protected.ranges = [
+        (low, high)
+        for low, high in protected.ranges
+        if high - low <= FIRST_SIZE or fits(sentence[low:high])
+    ]
+    while (fit := _longest(sentence, start, protected, fits)) < len(sentence):
         start = _best_cut(sentence, start, fit, protected, fits)
         cuts.append(start)
     return [*cuts, len(sentence)]
 
 
-def _longest(sentence: str, start: int, fits: Callable[[str], bool]) -> int:
+def _longest(sentence: str, start: int, protected: _Protected, fits: Callable[[str], bool]) -> int:
     """Return the end of the longest part from `start` that fits.
 
-    It is found by doubling and bisection, so that the tokens of a huge rest are never counted.
+    It is found by doubling and bisection, so that the tokens of a huge rest are never counted. A
+    part that ends inside of something that is copied is judged with all of it.
     """
+
+    def does_fit(end: int) -> bool:
+        around = protected.around(end)
+        return fits(sentence[start : around[1] if around else end])
+
     low = start
-    size = 256
-    while fits(sentence[start : start + size]):
+    size = FIRST_SIZE
+    while does_fit(min(start + size, len(sentence))):
         if start + size >= len(sentence):
             return len(sentence)
         low = start + size
@@ -242,11 +276,14 @@ def _longest(sentence: str, start: int, fits: Callable[[str], bool]) -> int:
     high = min(start + size, len(sentence))
     while high - low > 1:
         middle = (low + high) // 2
-        if fits(sentence[start:middle]):
+        if does_fit(middle):
             low = middle
         else:
             high = middle
-    return max(low, start + 1)
+    if low == start:
+        return start + 1
+    around = protected.around(low)
+    return around[1] if around else low
 
 
 def _best_cut(

@@ -6,7 +6,7 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +17,11 @@ from transduce.data.readers.compression import BLOCK, blocks, compressed, is_com
 from transduce.data.text_folder import whole_file
 from transduce.errors import InputError
 from transduce.translation.chunks import chunks, sizes
-from transduce.translation.result import Translation
+from transduce.translation.result import Sentence, Translation
 from transduce.translation.translator import Translator
 
 Errors = Literal["strict", "replace"]
+LONG_LINE = 100_000  # characters: progress is shown within a line, not only after it
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def translate_stream(
     """Translate a file (None: stdin) into a file (None: stdout). Notices go to stderr."""
     if source and target and target.exists() and source.samefile(target):
         raise InputError(f"{source} is both the input and the output; choose another output file")
-    with _created(target) as out, _progress(source, target) as advance:
+    with _created(target) as out, _progress(source, target) as progress:
         number = 0
         for lines in arriving(_blocks(source)):
             # Lines before one that cannot be read are still translated.
@@ -70,15 +71,19 @@ def translate_stream(
                 mistake = error
 
             texts = ["" if form.lacks_column(row) else row[form.place(row)] for row in rows]
+            has_long_line = max(map(len, texts), default=0) >= LONG_LINE
             translations = translator.translate(
-                texts, alignments=form.alignments, confidences=form.json, prefix=form.prefix
+                texts,
+                alignments=form.alignments,
+                confidences=form.json,
+                prefix=form.prefix,
+                on_sentence=progress.on_sentence if has_long_line else None,
             )
+            progress.finish_lines(lines)
             for row, translation in zip(rows, translations, strict=True):
                 number += 1
                 for notice in translation.notices:
                     print(f"transduce: line {number}: {notice}", file=sys.stderr)
-                bytes_read = len("\t".join(row).encode(errors="replace")) + 1
-                advance(bytes_read)
                 out.write(_format_line(row, translation, form).encode(errors="replace") + b"\n")
             if target is None:
                 out.flush()
@@ -177,35 +182,51 @@ def _created(target: Path | None) -> Iterator[BinaryIO]:
         yield out
 
 
+class Progress:
+    """How much of a stream is translated. This one shows nothing."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.lines = 0
+        self._bytes_in_lines = 0  # of all finished lines
+
+    def on_sentence(self, text: int, place: int, count: int, sentence: Sentence) -> None:
+        """Count a sentence of a line that is not finished yet."""
+        self.bytes += len(sentence.source.encode(errors="replace"))
+        self.show()
+
+    def finish_lines(self, lines: Sequence[bytes]) -> None:
+        """Count lines with everything between their sentences."""
+        self.lines += len(lines)
+        self._bytes_in_lines += sum(map(len, lines)) + len(lines)
+        self.bytes = self._bytes_in_lines
+        self.show()
+
+    def show(self) -> None:
+        """Show the progress."""
+
+
 @contextmanager
-def _progress(source: Path | None, target: Path | None) -> Iterator[Callable[[int], None]]:
+def _progress(source: Path | None, target: Path | None) -> Iterator[Progress]:
     """Show a progress bar if stderr is a terminal and translations are not printed to one."""
     if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
-        yield lambda _: None
+        yield Progress()
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        BarColumn(),
-        TextColumn("{task.fields[lines]:,} lines"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        progress.BarColumn(),
+        progress.TextColumn("{task.fields[lines]:,} lines"),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
     )
     size = os.path.getsize(source) if source and not is_compressed(source) else None
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=size, lines=0)
-        lines = 0
 
-        def advance(size: int) -> None:
-            nonlocal lines
-            lines += 1
-            bar.update(task, advance=size, lines=lines)
+        class ShownProgress(Progress):
+            def show(self) -> None:
+                bar.update(task, completed=self.bytes, lines=self.lines)
 
-        yield advance
+        yield ShownProgress()

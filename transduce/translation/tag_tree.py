@@ -30,9 +30,6 @@ def words(text: str) -> list[Range]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
-LONG_WORD = 200  # characters
-
-
 @dataclass(frozen=True)
 class Span:
     """A tag or placeholder of the source that is kept as it is."""
@@ -47,12 +44,7 @@ class Span:
     glued: tuple[bool, bool]
     # Whether a tag without a partner has spaces on its left and right.
     spaced: tuple[bool, bool] = (False, False)
-
-    @property
-    def is_long_word(self) -> bool:
-        """Whether it is a word that is too long to be translated."""
-        is_word = self.text.replace("-", "").replace("_", "").isalnum()
-        return bool(self.stand_in) and is_word and len(self.text) >= LONG_WORD
+    is_long_word: bool = False  # whether it is a word that is too long to be translated
 
 
 class Target:

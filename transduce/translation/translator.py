@@ -22,7 +22,8 @@ from transduce.errors import BundleError, ConfigError, HookError, InputError, Tr
 from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
-from transduce.translation import chunks, markup, sentences
+from transduce.translation import chunks, copies, markup, sentences
+from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.result import Alignment, Sentence, Token, Translation
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
@@ -391,43 +392,14 @@ class Translator:
             max_tokens=self._max_tokens,
         )
         protected = [
-            markup.protect(piece.text, glossary, self._unknown_characters(piece.text))
+            markup.protect(piece.text, glossary, self._unknown.of(piece.text))
             for piece in document.pieces
         ]
         return _PreparedText(document, tuple(protected))
 
-    def _copied(self, text: str, protected: markup.Protected) -> Iterator[str]:
-        """Yield notices about what was copied because the model cannot translate it."""
-        if not protected.has_text and any(map(str.isalpha, self._unknown_characters(text))):
-            yield f'"{text[:40]}" is in a script that the model has never seen, and was copied'
-        longest = max((len(span.text) for span in protected.spans if span.is_long_word), default=0)
-        if longest:
-            yield f"a word of {longest:,} characters was copied"
-
-    def _unknown_characters(self, text: str) -> str:
-        """Return the characters of a text for which the model has only bytes, sorted.
-
-        A model that never saw a script or an emoji writes other bytes for it.
-        """
-        if text.isascii():
-            return ""
-        return "".join(sorted(filter(self._is_unknown, set(text))))
-
-    def _is_unknown(self, character: str) -> bool:
-        if character.isascii() or character.isspace():
-            return False
-        if character not in self._unknown:
-            source = self.tokenizers[0]
-            ids = source.encode(character)[:-1]
-            pieces = source.pieces(ids)
-            is_unknown = any(piece.startswith("<0x") or piece == "<unk>" for piece in pieces)
-            self._unknown[character] = is_unknown
-        return self._unknown[character]
-
     @cached_property
-    def _unknown(self) -> dict[str, bool]:
-        """Whether each character that was met is unknown to the model."""
-        return {}
+    def _unknown(self) -> copies.UnknownCharacters:
+        return copies.UnknownCharacters(self.tokenizers[0])
 
     def _add_language_code(self, sentences: list[str]) -> list[str]:
         """Put the text's code of the target language before every sentence.
@@ -458,7 +430,9 @@ class Translator:
         options: _Options,
     ) -> Translation:
         """Join the pieces of a text; those that were searched take the next results."""
-        notices = [*prepared.document.notices]
+        pieces = [piece.text for piece in prepared.document.pieces]
+        copied = copies.notices(zip(pieces, prepared.protected, strict=True), self._unknown)
+        notices = [*prepared.document.notices, *copied]
         translated: list[Sentence] = []
         texts: list[list[str]] = []  # of each piece, best first
         count = len(prepared.searched())
@@ -468,9 +442,8 @@ class Translator:
             prepared.document.pieces, prepared.protected, layout, strict=True
         ):
             before += gap
-            notices += self._copied(piece.text, protected)
             if not protected.has_text:
-                unchanged = markup.restore(protected.plain, protected)
+                unchanged = restore(protected.plain, protected)
                 texts.append([unchanged if protected.has_terms else piece.text])
                 before += texts[-1][0]
                 continue
@@ -516,12 +489,13 @@ class Translator:
             wants_alignment = options.alignments and rank == 0
             links: Links = ()
             # An alignment costs a pass through the model, so it is computed only if needed.
-            if wants_alignment or markup.needs_alignment(text, protected):
+            if wants_alignment or needs_alignment(text, protected):
                 links = self._links(protected.plain, text, hypothesis.ids)
             if wants_alignment:
                 source_words = protected.words(protected.plain)
-                alignment = Alignment(source_words, protected.words(text), links)
-            text = markup.restore(text, protected, links)
+                restored = restore_words(text, protected, links)
+                alignment = Alignment(source_words, restored.words, restored.links)
+            text = restore(text, protected, links)
             n_best.append((text, hypothesis.score))
 
         best, _ = candidates[0]
