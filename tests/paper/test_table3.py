@@ -8,6 +8,7 @@ import pytest
 
 from tests.paper.conftest import BUDGET, SMALL
 from transduce.cli.commands import run
+from transduce.monitoring.software import COMMIT_VARIABLE
 from transduce.paper import experiment, results
 from transduce.paper.reference import TABLE_3 as PAPER
 from transduce.presets import TABLE_3
@@ -114,7 +115,7 @@ def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
 
 
 def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monkeypatch):
-    monkeypatch.setenv(results.COMMIT_VARIABLE, "another")
+    monkeypatch.setenv(COMMIT_VARIABLE, "another")
     assert run(["paper", "report", "--out", str(out)]) == 0
     page = (out / "report.md").read_text(encoding="utf-8")
     commit = json.loads((out / "table3" / "base.json").read_text())["commit"]

@@ -106,9 +106,9 @@ def _dispatch(words: Sequence[str], groups: Groups) -> None:
         print(overview(groups))
         return
     if words[0] == "--version":
-        from importlib import metadata
+        from transduce.monitoring.software import version
 
-        print(f"transduce {metadata.version('transduce')}")
+        print(f"transduce {version()}")
         return
 
     name, *command_words = words

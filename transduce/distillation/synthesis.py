@@ -172,8 +172,8 @@ def _join(
         # Neither file appears after an error.
         if pairs == 0:
             raise DataError(
-                f"none of {len(texts):,} texts has a usable translation; check the model, for example "
-                "with transduce translate"
+                f"none of {len(texts):,} texts has a usable translation; check the model, for "
+                "example with transduce translate"
             )
     return pairs
 

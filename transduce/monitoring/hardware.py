@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import platform
 import re
-import subprocess
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,21 +64,6 @@ def measure_flops(device: Any) -> float:
         product[0, 0].item()  # waits for the device
         best = min(best, time.perf_counter() - start)
     return float(2 * size**3 / best)
-
-
-@functools.cache
-def software() -> dict[str, str]:
-    """Return the version of transduce and, in a clone of its repository, the commit."""
-    description = {"transduce": metadata.version("transduce")}
-    folder = Path(__file__).parent.parent
-    if (folder.parent / ".git").exists():
-        command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return description
-        description["commit"] = done.stdout.strip()
-    return description
 
 
 def hardware() -> dict[str, Any]:

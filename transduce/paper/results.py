@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from transduce.errors import DataError
+from transduce.monitoring.software import commit, version
 from transduce.storage.disk import whole_file
 
 VERSION = 1  # of the JSON
-COMMIT_VARIABLE = "TRANSDUCE_COMMIT"  # names the commit where there is no git repository
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,28 +72,5 @@ def load_results(out: Path, part: str) -> dict[str, Result]:
 
 
 def current_commit() -> str:
-    """Return the commit of the running code, or its version outside of a repository.
-
-    Uncommitted changes are marked with "+".
-    """
-    named = os.environ.get(COMMIT_VARIABLE)
-    if named:
-        return named
-    root = Path(__file__).parent.parent.parent
-    if not (root / ".git").exists():
-        return f"version {metadata.version('transduce')}"
-    commit = _git(root, "rev-parse", "--short=12", "HEAD")
-    changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "transduce")
-    if not commit:
-        return f"version {metadata.version('transduce')}"
-    return f"{commit}+" if changes else commit
-
-
-def _git(root: Path, *words: str) -> str:
-    """Return what a git command prints, or nothing if it fails."""
-    command = ["git", "-C", str(root), *words]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return found.stdout.strip()
+    """Return the commit of the running code, or its version outside of a repository."""
+    return commit() or f"version {version()}"

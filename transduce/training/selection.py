@@ -13,8 +13,9 @@ from torch import Tensor
 from transduce.config import Recipe
 from transduce.data.batches import Layout
 from transduce.data.store import Store
-from transduce.monitoring.hardware import hardware, software
+from transduce.monitoring.hardware import hardware
 from transduce.monitoring.progress import Progress
+from transduce.monitoring.software import software
 from transduce.storage.bundle import OWN_MODEL, Bundle, load_bundle, save_bundle
 from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
 from transduce.storage.installed import find_bundle
