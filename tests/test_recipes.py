@@ -108,6 +108,27 @@ def test_lines_fit_and_the_command_names_the_file(path):
     assert f"transduce train {path.name}" in text
 
 
+BOX = sorted((FOLDER / "model-in-the-box").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", BOX, ids=lambda path: path.stem)
+def test_the_recipes_of_the_model_in_the_box_go_together(path):
+    recipe = load_recipe(str(path))
+    check_vocabulary(recipe)
+    assert [corpus.name for corpus in recipe.data.validation] == ["newstest2013"]
+    assert [corpus.name for corpus in recipe.data.test] == ["newstest2014"]
+    trained_on = {name for corpus in recipe.data.corpora for name in corpus.source + corpus.target}
+    assert not any("newstest2013" in name or "newstest2014" in name for name in trained_on)
+
+    # Every command that its first lines show is in the README too.
+    readme = (path.parent / "README.md").read_text(encoding="utf-8")
+    comment = re.match("(?:#.*\n)+", path.read_text(encoding="utf-8"))[0]
+    comment = re.sub(r"\\\n# +", "", comment)  # commands on two lines
+    commands = re.findall("transduce .*", comment)
+    assert commands
+    assert all(f"`{command}`" in readme for command in commands)
+
+
 def test_a_preset_on_the_command_line_replaces_that_of_the_file(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('preset = "base"\n[training]\nsteps = 7\n')
