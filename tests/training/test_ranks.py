@@ -22,8 +22,7 @@ from transduce.data.prepare import prepare
 from transduce.monitoring.metrics import read_metrics
 from transduce.recipe import load_recipe
 from transduce.storage.checkpoint import load_newest
-from transduce.training import run_folder, step, trainer, validation
-from transduce.training.state_dict import collect
+from transduce.training import resume, run_folder, step, validation
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer
 from transduce.translation.translator import Translator
@@ -128,7 +127,7 @@ def poison(numbers, rank):
         return take(self, micro_batches, target_tokens, at)
 
     def tell(self, selector, saver):
-        weights = collect(self.learner, self.optimizers)["model"].values()
+        weights = self.learning.collect()["model"].values()
         print("weights", self.state.step, sum(weight.double().sum().item() for weight in weights))
         save(self, selector, saver)
 
@@ -192,7 +191,7 @@ def signal_in_validation(work, by, rank):
 def hide(rank):
     """Make rank 1 behave as on a machine that does not share the folder of the run."""
     if rank == 1:
-        trainer.load_newest = run_folder.read_finished = lambda *_: None
+        resume.load_newest = run_folder.read_finished = lambda *_: None
 
 
 def assert_close_run(run, other):

@@ -6,41 +6,32 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from transduce.config import Recipe
-from transduce.data.batches import Layout
 from transduce.data.sampler import Sampler
 from transduce.data.store import Store
 from transduce.describe import count_flops
 from transduce.errors import CheckpointError, ConfigError, HookError, RankError, lacks_memory
-from transduce.kernels.accelerate import Acceleration, accelerate, deviation
 from transduce.monitoring.hardware import measure_flops, peak_flops
 from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
 from transduce.storage.bundle import Bundle
-from transduce.storage.checkpoint import (
-    PROGRESS,
-    BackgroundSaver,
-    Checkpoint,
-    load_newest,
-    step_of,
-)
+from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, step_of
 from transduce.storage.lock import lock_run
 from transduce.training.diagnosis import divergence_advice, plan, settings_advice
-from transduce.training.distributed import OutOfMemory, World, distribute
+from transduce.training.distributed import OutOfMemory, World
 from transduce.training.hooks import Hooks
+from transduce.training.learning import Learning
 from transduce.training.memory import (
     MOST_MICRO_BATCHES,
     choose_micro_batches,
     out_of_memory_note,
-    recompute_activations,
 )
 from transduce.training.meter import Meter
 from transduce.training.prefetch import Prefetcher
+from transduce.training.resume import find_checkpoint, read_state, tokenizer_fingerprints
 from transduce.training.run import RunState, StopReason
 from transduce.training.run_folder import (
     check_not_removed,
@@ -52,21 +43,9 @@ from transduce.training.run_folder import (
 )
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
-from transduce.training.state_dict import (
-    collect,
-    gather,
-    load_weights,
-    misfit,
-    restore,
-    shard_like,
-)
-from transduce.training.step import Learner, MicroBatch, StepResult, train_step
-
-if TYPE_CHECKING:  # imported on a GPU only
-    from transduce.training.cuda_graph import GraphedStep
+from transduce.training.step import MicroBatch, StepResult
 
 MOST_SKIPPED = 10  # steps in a row with a gradient that is not finite, after which the run stops
-DEFAULT_HOOK = "the recipe's"  # in messages, where no custom function was passed
 
 
 def run_training(
@@ -83,7 +62,7 @@ def run_training(
     with lock_run(run) if world.is_main else nullcontext():
         if world.is_main:
             check_same_recipe(run, recipe)
-        finished = find_finished(run, recipe, _tokenizers(store), world)
+        finished = find_finished(run, recipe, tokenizer_fingerprints(store), world)
         if finished is not None:
             return finished
         trainer = Trainer(recipe, store, run, world, start_from, hooks or Hooks())
@@ -112,60 +91,31 @@ class Trainer:
         self.start_from = start_from
         # Events to report, (kind, message), as soon as the progress is open.
         self.messages: list[tuple[str, str]] = []
-        training = recipe.training
         self.schedule = hooks.build_schedule(recipe)
         # Estimated before the model takes memory.
         self.micro_batches = choose_micro_batches(recipe, world, run)
-
-        # The model, fast on its device.
-        torch.manual_seed(training.seed)
-        self.model: Any = hooks.build_model(recipe.model).to(world.device)
-        acceleration = accelerate(self.model, world.device)
-        if training.recompute:
-            recompute_activations(self.model)
-        self.layout: Layout = "packed" if acceleration.packs else "padded"
-
-        # The learner, spread over the ranks. FSDP rounds to bf16 by itself.
-        self.bf16 = _uses_bf16(recipe, world)
-        sharded = world.size > 1 and training.sharding == "fsdp"
-        learner = Learner(
-            self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss
-        )
-        self.learner = distribute(
-            learner.train(), self.model, training.sharding, world, bf16=self.bf16
-        )
-        self.optimizers = hooks.build_optimizers(self.learner.named_parameters(), training)
+        self.learning = Learning(recipe, world, hooks)
 
         # The state of the run: new, or that of the newest checkpoint.
-        self.state = RunState(tokenizers=_tokenizers(store), hooks=hooks.names)
-        self.ema: dict[str, Tensor] = {}
-        checkpoint = self._find_checkpoint()
+        self.state = RunState(tokenizers=tokenizer_fingerprints(store), hooks=hooks.names)
+        checkpoint = find_checkpoint(run, self.learning, hooks, world)
         if checkpoint is not None:
             self._resume(checkpoint)
         else:
             self._start(start_from)
-        self.sampler = Sampler.of(recipe, store, self.layout)
+        self.sampler = Sampler.of(recipe, store, self.learning.layout)
+        self._describe_settings()
 
-        # The step, captured as a CUDA graph if possible.
-        obstacle = self._graph_obstacle()
-        self._graph: GraphedStep | None = None
-        if world.device.type == "cuda" and not obstacle:
-            from transduce.training.cuda_graph import GraphedStep
-
-            self._graph = GraphedStep(learner, self.optimizers, training, world.device)
-
-        self._describe_settings(acceleration, obstacle)
-
-    def _describe_settings(self, acceleration: Acceleration, graph_obstacle: str | None) -> None:
+    def _describe_settings(self) -> None:
         """Add messages about the settings and what follows from them."""
         self.messages += [("advice", advice) for advice in settings_advice(self.recipe.training)]
         if self.world.device.type == "cuda":
             graph = "the step is one CUDA graph"
-            if graph_obstacle:
-                graph = f"no CUDA graph: {graph_obstacle}"
-            self.messages.append(("kernels", f"{acceleration}; {graph}"))
+            if self.learning.graph_obstacle:
+                graph = f"no CUDA graph: {self.learning.graph_obstacle}"
+            self.messages.append(("kernels", f"{self.learning.acceleration}; {graph}"))
         if self.hooks.optimizers is not None:
-            names = ", ".join(type(optimizer).__name__ for optimizer in self.optimizers)
+            names = ", ".join(type(optimizer).__name__ for optimizer in self.learning.optimizers)
             self.messages.append(
                 ("advice", f"the schedule sets the learning rate of {names}; its own lr is ignored")
             )
@@ -175,23 +125,6 @@ class Trainer:
         epochs = self.recipe.training.steps / max(self.sampler.steps_per_epoch, 1)
         speed = measure_flops(self.world.device) * self.world.size
         return plan(self.recipe, self.store.train.pairs, epochs, speed)
-
-    def _graph_obstacle(self) -> str | None:
-        """Return why Python must take part in every step, so that it cannot be a CUDA graph."""
-        training = self.recipe.training
-        obstacles = {
-            "several ranks": self.world.size > 1,
-            "training.optimizer=muon": training.optimizer == "muon",
-            "training.recompute": training.recompute,
-            "custom optimizers": self.hooks.optimizers is not None,
-            "a custom loss": self.hooks.loss is not None,
-            "rows of different lengths": self.layout == "padded",
-        }
-        # Last the model itself: a changed part may run any Python code.
-        for obstacle, applies in obstacles.items():
-            if applies:
-                return obstacle
-        return deviation(self.model)
 
     def run_to_end(self) -> RunState:
         """Train until the last step, a goal, the end of patience, or a signal."""
@@ -210,7 +143,7 @@ class Trainer:
                 progress.event(state.step, kind, message)
             if not state.step and self.world.is_main:
                 progress.event(state.step, "plan", self._plan())
-            if self._graph is not None:
+            if self.learning.graph is not None:
                 progress.event(state.step, "compiling", "kernels, and the step as one CUDA graph")
             selector = ModelSelector(
                 self.recipe,
@@ -221,7 +154,7 @@ class Trainer:
                 progress,
                 signals,
                 self.hooks,
-                self.layout,
+                self.learning.layout,
             )
 
             # Train. A mistake in a callback costs no step.
@@ -241,7 +174,7 @@ class Trainer:
 
     def _end(self, reason: StopReason, selector: ModelSelector) -> None:
         """Complete the run, or report how it was stopped."""
-        if reason.final and not self.ema:
+        if reason.final and not self.learning.ema:
             reason = selector.finish(reason)
         if reason.final:
             reason = selector.score_test(reason)
@@ -280,8 +213,7 @@ class Trainer:
         # A model that is fine-tuned has scores already.
         if self.start_from is not None and not state.step and self.hooks.model is None:
             with suppress(Interrupted):
-                weights = collect(self.learner, self.optimizers)["model"]
-                selector.score_start(weights, self.start_from)
+                selector.score_start(self.learning.weights(), self.start_from)
 
         # A signal may have interrupted the validation of this step, and may do so again.
         self._validate(selector)
@@ -374,8 +306,7 @@ class Trainer:
         if self._interruption(selector):
             return
 
-        averaged = gather(self.ema)
-        weights = averaged or collect(self.learner, self.optimizers)["model"]
+        weights = self.learning.weights()
         if self.store.validation.pairs:
             work = "translating" if training.validation_sentences else "computing the loss of"
             selector.progress.event(self.state.step, "validating", f"{work} the validation set")
@@ -386,32 +317,7 @@ class Trainer:
     def _step(
         self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int
     ) -> StepResult:
-        rate = self.schedule(step)
-        if self._graph is not None:
-            result = self._graph(micro_batches, target_tokens, step, rate)
-        else:
-            result = train_step(
-                self.learner,
-                self.optimizers,
-                micro_batches,
-                target_tokens,
-                self.recipe.training,
-                step,
-                rate,
-                self.world,
-            )
-        if self.recipe.training.ema:
-            self._update_ema()
-        return result
-
-    def _update_ema(self) -> None:
-        """Update the exponential moving average of the weights."""
-        weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
-        if not self.ema:
-            self.ema = {name: weight.clone() for name, weight in weights.items()}
-        torch._foreach_lerp_(
-            list(self.ema.values()), list(weights.values()), 1 - self.recipe.training.ema
-        )
+        return self.learning.step(micro_batches, target_tokens, step, self.schedule(step))
 
     def _halve_micro_batches(self, progress: Progress, all_ranks_know: bool) -> None:
         """Use twice as many micro-batches of half the size: the same gradient, less memory.
@@ -432,13 +338,8 @@ class Trainer:
                 f"with {2 * self.micro_batches}"
             ) from None
 
-        # Free the memory of the failed step, half a gradient included.
         self.micro_batches *= 2
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        if self._graph is not None:
-            self._graph.reset()
-        torch.cuda.empty_cache()
+        self.learning.forget_step()
         progress.event(
             self.state.step,
             "out-of-memory",
@@ -448,7 +349,7 @@ class Trainer:
     def _count_skipped(self, skipped: list[bool], progress: Progress) -> None:
         """Count the skipped steps among the last ones; end the run after too many in a row."""
         state = self.state
-        advice = divergence_advice(self.recipe, bf16=self.bf16)
+        advice = divergence_advice(self.recipe, bf16=self.learning.bf16)
         first_step = state.step - len(skipped) + 1
         for step, was_skipped in enumerate(skipped, first_step):
             state.skipped += was_skipped
@@ -468,9 +369,7 @@ class Trainer:
 
     def _save(self, selector: ModelSelector, saver: BackgroundSaver) -> None:
         """Save a checkpoint: every rank collects, rank 0 writes."""
-        groups = collect(self.learner, self.optimizers)
-        if self.ema:
-            groups["ema"] = gather(self.ema)
+        groups = self.learning.collect()
         if not self.world.is_main:
             return
 
@@ -480,43 +379,11 @@ class Trainer:
             protect = [step_of(path) for path in selector.checkpoints_to_average()]
         saver.save(self.state.step, groups, self.state.to_json(), protect)
 
-    def _find_checkpoint(self) -> Checkpoint | None:
-        """Return the newest intact checkpoint, which must be the same for all ranks."""
-        checkpoint = load_newest(self.run / "checkpoints", self._refuse_misfit)
-        step = checkpoint.step if checkpoint else 0
-        if not self.world.agrees(step):
-            raise CheckpointError(
-                f"rank {self.world.rank} finds step {step:,} in {self.run}, but other ranks find "
-                "another step; all machines must share this folder"
-            )
-        return checkpoint
-
-    def _refuse_misfit(self, checkpoint: Checkpoint) -> None:
-        """Raise a CheckpointError unless the checkpoint has a state that this run can continue."""
-        try:
-            state = RunState.from_json(checkpoint.progress)
-        except ValueError as error:
-            raise CheckpointError(f"{checkpoint.path / PROGRESS} was changed: {error}") from None
-        if state.hooks != self.hooks.names:
-            return  # that is an error with a message of its own
-        shapes = {group: checkpoint.shapes(group) for group in checkpoint.groups}
-        problem = misfit(self.learner, shapes, standard=self.hooks.optimizers is None)
-        if problem:
-            raise CheckpointError(f"{checkpoint.path} is not of this run: {problem}")
-
     def _resume(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint."""
+        self.state = read_state(checkpoint, self.run, self.store, self.hooks)
         groups = {group: checkpoint.tensors(group) for group in checkpoint.groups}
-        self.state = RunState.from_json(checkpoint.progress)
-        self._check_same_hooks()
-        restore(self.learner, self.optimizers, groups)
-        if "ema" in groups:
-            self.ema = shard_like(groups["ema"], self.model)
-        if self.state.tokenizers != _tokenizers(self.store):
-            raise ConfigError(
-                f"{self.run} was started with another tokenizer than that of {self.store.path}; "
-                "choose another folder with --run, or use the first store again"
-            )
+        self.learning.restore(groups)
         message = f"after step {checkpoint.step:,}"
         if checkpoint.damaged:
             message += f", the newest intact checkpoint: {'; '.join(checkpoint.damaged)}"
@@ -534,24 +401,11 @@ class Trainer:
             )
         if start_from is None:
             return
-        custom_model = self.hooks.model is not None
-        new = load_weights(self.learner, start_from.weights(), allow_missing=custom_model)
+        new = self.learning.load_weights(start_from.weights())
         message = f"from {start_from.path}, with its model and its tokenizer"
         if new:
             message += f", except for {len(new)} weights that it does not have, such as {new[0]}"
         self.messages.append(("started", message))
-
-    def _check_same_hooks(self) -> None:
-        """Refuse to resume a run with other custom functions than it was started with."""
-        previous = self.state.hooks
-        current = self.hooks.names
-        for role in sorted(previous.keys() | current.keys()):
-            if previous.get(role) != current.get(role):
-                raise ConfigError(
-                    f"{self.run} was started with {role} {previous.get(role, DEFAULT_HOOK)}, not "
-                    f"{current.get(role, DEFAULT_HOOK)}; pass the same again, or choose another "
-                    "folder for a new run"
-                )
 
     def _open_progress(self) -> Progress:
         if not self.world.is_main:
@@ -572,14 +426,3 @@ class Trainer:
             run_callbacks=self.hooks.run_callbacks,
             store=self.store.path,
         )
-
-
-def _uses_bf16(recipe: Recipe, world: World) -> bool:
-    precision = recipe.training.precision
-    if precision != "auto":
-        return precision == "bf16"
-    return world.device.type == "cuda" and torch.cuda.is_bf16_supported()
-
-
-def _tokenizers(store: Store) -> list[str]:
-    return [tokenizer.fingerprint for tokenizer in (store.source_tokenizer, store.target_tokenizer)]
