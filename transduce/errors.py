@@ -7,6 +7,7 @@ TransduceError              one line and exit status 2 on the command line, a 4x
 ├── BundleError             a trained model on disk
 ├── InputError              token ids or text for a model
 ├── RankError               another process of the same training
+├── ClusterError            a Ray cluster that cannot be used, or a worker of it that failed
 ├── ExportError             a runtime that does not support the model
 ├── HookError               a function of the user that was passed in, and raised an error
 └── MissingExtra            an optional dependency that is not installed
@@ -50,6 +51,10 @@ class InputError(TransduceError):
 
 class RankError(TransduceError):
     """Another process of the same training that has failed or ended."""
+
+
+class ClusterError(TransduceError):
+    """A Ray cluster that cannot be used, or a worker of it that failed."""
 
 
 class ExportError(TransduceError):

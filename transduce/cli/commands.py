@@ -79,8 +79,9 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
         # A folder in place of a file, no permission, a full disk.
         _print_error(f"{error.filename or 'a file'}: {describe_failure(error)}")
         return 2
-    except KeyboardInterrupt:
-        _print_error("interrupted")
+    except KeyboardInterrupt as stop:
+        # Work that can be continued says how.
+        _print_error(str(stop) or "interrupted")
         return 130
     return 0
 

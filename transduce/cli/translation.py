@@ -85,6 +85,17 @@ def translate(
             value="SETTING=VALUE",
         ),
     ] = (),
+    on: Annotated[
+        Literal["ray"] | None,
+        Help("translate --input on all machines of a Ray cluster; what is done survives a stop"),
+    ] = None,
+    address: Annotated[
+        str | None,
+        Help(
+            "of the Ray cluster (default: the one that this machine belongs to, or this machine "
+            "alone)"
+        ),
+    ] = None,
 ) -> None:
     """Translate a text, a file, or standard input line by line.
 
@@ -93,10 +104,11 @@ def translate(
         transduce translate --model runs/demo "in 98 weeks"
         transduce translate --model runs/demo --input news.en --output news.de
         transduce translate --input report.docx --output report.de.docx
+        transduce translate --on ray --input large.en.gz --output large.de.gz
     """
+    from transduce.config import SearchConfig
     from transduce.recipe import adjusted
     from transduce.translation.documents import check_files, is_document, translate_document
-    from transduce.translation.sentences import splits_sentences
     from transduce.translation.streams import Format, print_translation, translate_stream
     from transduce.translation.translator import Translator
 
@@ -111,6 +123,13 @@ def translate(
             f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
         )
     document = input if input and format == "auto" and is_document(input) else None
+    if address and not on:
+        raise InputError("--address is that of a Ray cluster; add --on ray, or leave it out")
+    if on and (document or not (input and output)):
+        raise InputError(
+            "--on ray translates a file line by line and needs --input and --output; for a "
+            "document, add --format text or leave out --on"
+        )
     if document:
         if nbest != 1 or scores or alignments or column or prefix or errors != "strict":
             raise InputError(
@@ -130,27 +149,58 @@ def translate(
     settings = functools.partial(
         adjusted, overrides=search, beam_size=beam, alpha=alpha, n_best=nbest
     )
+
+    def line_format(search_config: SearchConfig) -> Format:
+        writes_json = scores or alignments or search_config.n_best > 1
+        return Format(column, errors, writes_json, alignments, prefix)
+
+    if on and input and output:
+        from transduce.storage.bundle import load_bundle
+        from transduce.storage.installed import find_bundle
+        from transduce.translation import cluster
+
+        cluster.import_ray()
+        bundles = [load_bundle(find_bundle(place)) for place in model]
+        search_config = settings(bundles[0].recipe.search)
+        _note_whole_lines()
+        cluster.translate_on_ray(
+            bundles,
+            input,
+            output,
+            search=search_config,
+            form=line_format(search_config),
+            engine=engine,
+            device=device,
+            precision=precision,
+            address=address,
+        )
+        return
     with loading():
         translator = Translator(
             model, engine=engine, device=device, precision=precision, search=settings
         )
+    _note_whole_lines()
+
+    # Translate.
+    if text:
+        print_translation(translator, text[0], line_format(translator.search))
+    elif document and output:
+        for notice in translate_document(translator, document, output):
+            print(f"transduce: {notice}", file=sys.stderr)
+    else:
+        translate_stream(translator, input, output, line_format(translator.search))
+
+
+def _note_whole_lines() -> None:
+    """Say that lines are not split into sentences, if the package for it is missing."""
+    from transduce.translation.sentences import splits_sentences
+
     if not splits_sentences():
         print(
             "transduce: each line is translated as one sentence; "
             f"to split lines into sentences: {install_command('text')}",
             file=sys.stderr,
         )
-
-    # Translate.
-    writes_json = scores or alignments or translator.search.n_best > 1
-    line_format = Format(column, errors, writes_json, alignments, prefix)
-    if text:
-        print_translation(translator, text[0], line_format)
-    elif document and output:
-        for notice in translate_document(translator, document, output):
-            print(f"transduce: {notice}", file=sys.stderr)
-    else:
-        translate_stream(translator, input, output, line_format)
 
 
 def bench(

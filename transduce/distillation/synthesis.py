@@ -21,6 +21,7 @@ from transduce.data.text_folder import whole_file
 from transduce.data.workers import progress
 from transduce.errors import DataError
 from transduce.translation.translator import Translator
+from transduce.translation.work_record import open_record, write_json
 
 PART = 20_000  # texts
 RECORD = "synthesis.json"
@@ -68,7 +69,7 @@ def synthesize(
     parts = _translate_parts(translator, texts, folder)
     pairs = _join(texts, parts, inputs, translations, tag)
     record |= {"pairs": pairs, "dropped": len(texts) - pairs}
-    _write_json(folder / RECORD, record)
+    write_json(folder / RECORD, record)
     shutil.rmtree(folder / "parts")
     return Synthesis(inputs, translations, pairs, len(texts) - pairs)
 
@@ -103,7 +104,7 @@ def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[st
     bundle = translator.bundle
     return {
         "model": bundle.fingerprint if bundle else None,
-        "search": json.loads(json.dumps(asdict(translator.search))),
+        "search": asdict(translator.search),
         "text": digest.hexdigest(),
         "tag": tag,
     }
@@ -112,21 +113,9 @@ def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[st
 def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Return the record of a folder, which is written now if there is none."""
     path = folder / RECORD
-    if not path.exists():
-        if folder.exists() and any(folder.iterdir()):
-            raise DataError(f"{folder} is not empty; choose a new folder")
-        _write_json(path, expected)
-        return expected
-    try:
-        record: dict[str, Any] = json.loads(path.read_bytes())
-        changed = [name for name, value in expected.items() if record[name] != value]
-    except (ValueError, TypeError, KeyError):
-        raise DataError(f"{path} is damaged; remove {folder} and start again") from None
-    if changed:
-        raise DataError(
-            f"{folder} was made with another {changed[0]}; choose another folder or remove it"
-        )
-    return record
+    if not path.exists() and folder.exists() and any(folder.iterdir()):
+        raise DataError(f"{folder} is not empty; choose a new folder")
+    return open_record(path, expected, remedy="choose another folder or remove it")
 
 
 def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path) -> list[Path]:
@@ -138,7 +127,7 @@ def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path)
             parts.append(part)
             some = list(texts[start : start + PART])
             if not part.exists():
-                _write_json(part, _translate(translator, some))
+                write_json(part, _translate(translator, some))
             advance(len(some))
     return parts
 
@@ -176,8 +165,3 @@ def _join(
                 "example with transduce translate"
             )
     return pairs
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with whole_file(path) as file:
-        file.write(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))

@@ -65,16 +65,15 @@ def is_run_locked(run: Path) -> bool | None:
 def lock_work_folder(work: Path, command: str) -> Iterator[None]:
     """Create a folder for unfinished work if necessary and lock it for this process.
 
-    With the lock held, everything in the folder was left by a process that no longer runs.
+    With the lock held, everything in the folder was left by a process that no longer runs. A file
+    system without locks keeps no other process out.
     """
     work.mkdir(parents=True, exist_ok=True)
     with (work / _WORK_LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if _try_lock(file.fileno(), fcntl.LOCK_EX) is False:
             raise DataError(
                 f"another transduce {command} is at work in {work}; wait for it to finish"
-            ) from None
+            )
         yield
 
 

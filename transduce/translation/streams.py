@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from transduce.data.readers.compression import BLOCK, blocks, compressed, is_compressed
+from transduce.data.readers.compression import BLOCK, blocks, compressed
 from transduce.data.text_folder import whole_file
 from transduce.errors import InputError
 from transduce.translation.chunks import chunks, sizes
-from transduce.translation.result import Sentence, Translation
+from transduce.translation.result import Translation
+from transduce.translation.stream_progress import Progress, show_progress
 from transduce.translation.translator import Translator
 
 Errors = Literal["strict", "replace"]
+Notify = Callable[[str], None]  # called with each notice about a line
 LONG_LINE = 100_000  # characters: progress is shown within a line, not only after it
 
 
@@ -52,43 +53,72 @@ class Format:
         return min(self.column or 1, len(row)) - 1
 
 
+def print_notice(notice: str) -> None:
+    """Print a notice about a line to standard error."""
+    print(f"transduce: {notice}", file=sys.stderr)
+
+
 def translate_stream(
     translator: Translator, source: Path | None, target: Path | None, form: Format
 ) -> None:
     """Translate a file (None: stdin) into a file (None: stdout). Notices go to stderr."""
-    if source and target and target.exists() and source.samefile(target):
-        raise InputError(f"{source} is both the input and the output; choose another output file")
-    with _created(target) as out, _progress(source, target) as progress:
-        number = 0
+    if source and target:
+        refuse_same_file(source, target)
+    with created(target) as out, show_progress(source, target) as progress:
+        number = 1
         for lines in arriving(_blocks(source)):
-            # Lines before one that cannot be read are still translated.
-            rows: list[list[str]] = []
-            mistake = None
             try:
-                for line in lines:
-                    rows.append(read_row(line, source, number + len(rows) + 1, form))
-            except InputError as error:
-                mistake = error
+                for line in translate_lines(
+                    translator, lines, source, number, form, progress=progress
+                ):
+                    out.write(line)
+            finally:
+                if target is None:
+                    out.flush()
+            number += len(lines)
 
-            texts = ["" if form.lacks_column(row) else row[form.place(row)] for row in rows]
-            has_long_line = max(map(len, texts), default=0) >= LONG_LINE
-            translations = translator.translate(
-                texts,
-                alignments=form.alignments,
-                confidences=form.json,
-                prefix=form.prefix,
-                on_sentence=progress.on_sentence if has_long_line else None,
-            )
-            progress.finish_lines(lines)
-            for row, translation in zip(rows, translations, strict=True):
-                number += 1
-                for notice in translation.notices:
-                    print(f"transduce: line {number}: {notice}", file=sys.stderr)
-                out.write(_format_line(row, translation, form).encode(errors="replace") + b"\n")
-            if target is None:
-                out.flush()
-            if mistake:
-                raise mistake
+
+def translate_lines(
+    translator: Translator,
+    lines: Sequence[bytes],
+    source: Path | None,
+    number: int,
+    form: Format,
+    *,
+    notify: Notify = print_notice,
+    progress: Progress | None = None,
+) -> Iterator[bytes]:
+    """Yield the line to write for each line that was read.
+
+    `number` is the number of the first line in `source`, counted from 1.
+    """
+    # Lines before one that cannot be read are still translated.
+    rows: list[list[str]] = []
+    mistake = None
+    try:
+        for line in lines:
+            rows.append(read_row(line, source, number + len(rows), form, notify))
+    except InputError as error:
+        mistake = error
+
+    progress = progress or Progress()
+    texts = ["" if form.lacks_column(row) else row[form.place(row)] for row in rows]
+    has_long_line = max(map(len, texts), default=0) >= LONG_LINE
+    translations = translator.translate(
+        texts,
+        alignments=form.alignments,
+        confidences=form.json,
+        prefix=form.prefix,
+        on_sentence=progress.on_sentence if has_long_line else None,
+    )
+    progress.finish_lines(lines)
+    for row, translation in zip(rows, translations, strict=True):
+        for notice in translation.notices:
+            notify(f"line {number}: {notice}")
+        yield _format_line(row, translation, form).encode(errors="replace") + b"\n"
+        number += 1
+    if mistake:
+        raise mistake
 
 
 def print_translation(translator: Translator, text: str, form: Format) -> None:
@@ -99,7 +129,7 @@ def print_translation(translator: Translator, text: str, form: Format) -> None:
         text, alignments=form.alignments, confidences=form.json, prefix=form.prefix
     )
     for notice in translation.notices:
-        print(f"transduce: {notice}", file=sys.stderr)
+        print_notice(notice)
     print(json.dumps(translation.to_json(), ensure_ascii=False) if form.json else translation.text)
 
 
@@ -136,7 +166,13 @@ def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def read_row(line: bytes, source: Path | None, number: int, form: Format) -> list[str]:
+def read_row(
+    line: bytes,
+    source: Path | None,
+    number: int,
+    form: Format,
+    notify: Notify = print_notice,
+) -> list[str]:
     """Return the columns of a line, without the byte-order mark and the \\r of \\r\\n."""
     line = line.removesuffix(b"\r")
     if number == 1:
@@ -146,10 +182,9 @@ def read_row(line: bytes, source: Path | None, number: int, form: Format) -> lis
     row = text.split("\t") if form.column else [text]
     if text.strip() and form.lacks_column(row):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
-        print(
-            f"transduce: {where} has {columns} separated by tabs; expected at least {form.column}: "
-            "the line was copied",
-            file=sys.stderr,
+        notify(
+            f"{where} has {columns} separated by tabs; expected at least {form.column}: "
+            "the line was copied"
         )
     return row
 
@@ -169,64 +204,26 @@ def _blocks(source: Path | None) -> Iterable[bytes]:
     return blocks(source) if source else iter(partial(sys.stdin.buffer.read1, BLOCK), b"")  # type: ignore[union-attr]
 
 
-@contextmanager
-def _created(target: Path | None) -> Iterator[BinaryIO]:
-    if target is None:
-        yield sys.stdout.buffer
-        return
+def refuse_same_file(source: Path, target: Path) -> None:
+    """Raise an InputError if a file would be replaced by its own translation."""
+    if target.exists() and source.samefile(target):
+        raise InputError(f"{source} is both the input and the output; choose another output file")
+
+
+def refuse_missing_folder(target: Path) -> None:
+    """Raise an InputError if the folder of a file does not exist."""
     if not target.parent.is_dir():
         raise InputError(
             f"{target.name} cannot be written: {target.parent} is not a folder; create it first"
         )
-    with whole_file(target) as file, compressed(file, target) as out:
-        yield out
-
-
-class Progress:
-    """How much of a stream is translated. This one shows nothing."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.lines = 0
-        self._bytes_in_lines = 0  # of all finished lines
-
-    def on_sentence(self, text: int, place: int, count: int, sentence: Sentence) -> None:
-        """Count a sentence of a line that is not finished yet."""
-        self.bytes += len(sentence.source.encode(errors="replace"))
-        self.show()
-
-    def finish_lines(self, lines: Sequence[bytes]) -> None:
-        """Count lines with everything between their sentences."""
-        self.lines += len(lines)
-        self._bytes_in_lines += sum(map(len, lines)) + len(lines)
-        self.bytes = self._bytes_in_lines
-        self.show()
-
-    def show(self) -> None:
-        """Show the progress."""
 
 
 @contextmanager
-def _progress(source: Path | None, target: Path | None) -> Iterator[Progress]:
-    """Show a progress bar if stderr is a terminal and translations are not printed to one."""
-    if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
-        yield Progress()
+def created(target: Path | None) -> Iterator[BinaryIO]:
+    """Open a file that appears when it is complete, and compress what its name says."""
+    if target is None:
+        yield sys.stdout.buffer
         return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.BarColumn(),
-        progress.TextColumn("{task.fields[lines]:,} lines"),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    size = os.path.getsize(source) if source and not is_compressed(source) else None
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=size, lines=0)
-
-        class ShownProgress(Progress):
-            def show(self) -> None:
-                bar.update(task, completed=self.bytes, lines=self.lines)
-
-        yield ShownProgress()
+    refuse_missing_folder(target)
+    with whole_file(target) as file, compressed(file, target) as out:
+        yield out

@@ -55,6 +55,12 @@ def is_compressed(path: Path) -> bool:
     return path.suffix in _DECOMPRESSORS
 
 
+def is_uncompressed(path: Path) -> bool:
+    """Return whether neither the name nor the first bytes of a file say that it is compressed."""
+    with path.open("rb") as file:
+        return _decompressor(path, file.read(16)) is None
+
+
 def compressed(file: BinaryIO, path: Path) -> AbstractContextManager[Any]:
     """Return a file to write into, which compresses if the path says so."""
     if path.suffix == ".zst":
