@@ -1,8 +1,9 @@
 """Bulk translation with Ray: the same bytes as without it, whatever happens on the way."""
 
 import contextlib
-import io
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from transduce.cli.commands import run
 from transduce.data.readers.compression import blocks, compressed
+from transduce.storage.lock import lock_work_folder
 from transduce.translation import cluster, shards
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +180,23 @@ def test_work_without_a_finished_shard_can_be_changed(translate, ray, text, tmp_
     assert translate(*command, "--scores")[0] == 0
 
 
+def test_two_commands_do_not_write_one_output(translate, ray, text, tmp_path):
+    output = tmp_path / "text.de"
+    with lock_work_folder(tmp_path / "text.de.partial", "translate"):
+        status, messages = translate("--on", "ray", "--input", text, "--output", output)
+    assert (status, messages.count("\n")) == (2, 1)
+    assert "another transduce translate is at work in" in messages
+
+
+def test_a_shared_folder_needs_no_file_locks(translate, ray, text, tmp_path, monkeypatch):
+    def no_locks(*arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    output = tmp_path / "text.de"
+    assert translate("--on", "ray", "--input", text, "--output", output)[0] == 0
+
+
 def test_a_mistake_of_a_worker_is_one_line(translate, ray, text, tmp_path):
     command = ["--on", "ray", "--input", text, "--output", tmp_path / "text.de"]
     status, messages = translate(*command, "--precision", "int8")
@@ -271,10 +290,11 @@ def started(*arguments):
 
 
 def finish(process):
-    """Wait for the end: exit status, and messages but those about single lines."""
+    """Wait for the end: exit status, and messages but those about progress and single lines."""
     _, messages = process.communicate(timeout=300)
+    expected = re.compile(r"translating: |was stopped at|\(raylet\)")
     lines = messages.decode().splitlines()
-    return process.returncode, [line for line in lines if "was stopped at" not in line]
+    return process.returncode, [line for line in lines if not expected.search(line)]
 
 
 def wait_for_a_shard(folder):
@@ -304,8 +324,8 @@ def workers(ancestor):
 def large(sentences, bundle, tmp_path):
     """The options of a large text and its translation in one process."""
     source = tmp_path / "large.en"
-    source.write_text("".join(f"{text}\n" for text in sentences * 8))
-    options = ["--model", bundle.path, "--engine", "torch", "--input", source]
+    source.write_text("".join(f"{text}\n" for text in sentences * 2))
+    options = ["--model", bundle.path, "--engine", "torch", "--beam", "1", "--input", source]
     assert run(["translate", *map(str, options), "--output", str(tmp_path / "plain.de")]) == 0
     return [*options, "--output", tmp_path / "large.de"]
 
@@ -365,7 +385,7 @@ def test_two_machines_of_a_running_cluster_share_the_work(large, tmp_path):
         stderr=subprocess.DEVNULL,
         env=environment,
     ) as machines:
-        address = io.TextIOWrapper(machines.stdout).readline().strip()
+        address = machines.stdout.readline().decode().strip()
         with started(*large, "--address", address) as process:
             wait_for_a_shard(tmp_path / "large.de.partial")
             raylets = set(map(parent_of, workers(machines.pid)))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
-        yield
+        # Ray prints to standard output that a worker died.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()
 
