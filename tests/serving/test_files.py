@@ -6,7 +6,7 @@ import pytest
 
 from tests.serving.running import running
 from tests.translation.documents.samples import docx, unpacked
-from transduce.serving import files
+from transduce.serving import files, limits
 from transduce.serving.caller import Busy
 from transduce.serving.files import FileStore
 from transduce.serving.models import load_models
@@ -118,3 +118,22 @@ def test_files_are_forgotten_after_their_time_and_bounded_in_size(monkeypatch):
     now[0] = 61.0
     assert store.get(first) is None
     assert store.get(store.add(b"1234567890", ".txt")) == b"1234567890"
+
+
+def test_a_document_may_be_larger_than_other_requests(bundle, monkeypatch):
+    """It is refused while it is read, and only some large ones are read at the same time."""
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models, max_body=1_000, max_upload=5_000) as server:
+        content = b"42\r\n" * 1_000  # nothing to translate
+        assert upload(server, "a.txt", content)[0] == 200
+        status, answer = upload(server, "a.txt", content * 2)
+        assert status == 413
+        assert "at most 5,000 bytes" in answer["error"]
+        assert server.post("/v1/translate", {"text": "a" * 1_000})[0] == 413
+        monkeypatch.setattr(limits, "MOST_LARGE", 0)
+        status, answer = upload(server, "a.txt", content)
+        assert status == 503
+        assert "too many files" in answer["error"]
+        assert upload(server, "a.txt", b"42")[0] == 200
+        monkeypatch.setattr(limits, "MOST_LARGE", 1)
+        assert [upload(server, "a.txt", content)[0] for _ in range(3)] == [200] * 3

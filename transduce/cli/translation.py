@@ -185,7 +185,8 @@ def translate(
     if text:
         print_translation(translator, text[0], line_format(translator.search))
     elif document and output:
-        for notice in translate_document(translator, document, output):
+        notices = translate_document(translator, document, output, shows_progress=True)
+        for notice in notices:
             print(f"transduce: {notice}", file=sys.stderr)
     else:
         translate_stream(translator, input, output, line_format(translator.search))

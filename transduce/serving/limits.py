@@ -8,10 +8,13 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from transduce.serving.caller import Busy
 from transduce.serving.security import RequestError
 from transduce.serving.service import Service
 
 REST_SECONDS = 1.0  # for the rest of a body that was refused
+UPLOADS = {"/translate_file"}  # paths whose bodies have files
+MOST_LARGE = 8  # bodies that exceed the usual limit, at the same time
 
 
 class BodyLimits:
@@ -20,13 +23,14 @@ class BodyLimits:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
+        self.large_bodies = 0  # of requests that are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application with a body that is watched."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body = _Body(scope, receive, self.service)
+        body = _Body(scope, receive, self)
 
         async def send_and_close(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -36,15 +40,22 @@ class BodyLimits:
                     message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             await send(message)
 
-        await self.app(scope, body.receive, send_and_close)
+        try:
+            await self.app(scope, body.receive, send_and_close)
+        finally:
+            self.large_bodies -= body.is_large
 
 
 class _Body:
     """The body of one request while it arrives."""
 
-    def __init__(self, scope: Scope, receive: Receive, service: Service) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: BodyLimits) -> None:
         self._receive = receive
-        self._settings = service.settings
+        self._limits = limits
+        self._settings = limits.service.settings
+        is_upload = scope["path"] in UPLOADS
+        self._most = self._settings.max_upload if is_upload else self._settings.max_body
+        self.is_large = False
         self._deadline = time.monotonic() + self._settings.body_seconds
         self._size = 0
         headers = dict(scope["headers"])
@@ -53,8 +64,7 @@ class _Body:
 
     async def receive(self) -> Message:
         """Return the next part of the body, or that the client has gone."""
-        if self._announced > self._settings.max_body:
-            self._refuse_size()
+        self._check_size(self._announced)
         if self.is_complete:
             return await self._receive()
         try:
@@ -65,8 +75,7 @@ class _Body:
                 408, f"the body was not complete after {self._settings.body_seconds:g} seconds"
             ) from None
         self._size += len(message.get("body", b""))
-        if self._size > self._settings.max_body:
-            self._refuse_size()
+        self._check_size(self._size)
         self.is_complete = not message.get("more_body", False)
         return message
 
@@ -75,14 +84,21 @@ class _Body:
 
         If a connection is closed before everything is read, the client may lose the answer.
         """
-        with contextlib.suppress(TimeoutError, RequestError):
+        with contextlib.suppress(TimeoutError, RequestError, Busy):
             async with asyncio.timeout(REST_SECONDS):
                 while not self.is_complete:
                     message = await self.receive()
                     if message["type"] == "http.disconnect":
                         return
 
-    def _refuse_size(self) -> None:
-        raise RequestError(
-            413, f"the body is too large; at most {self._settings.max_body:,} bytes are allowed"
-        )
+    def _check_size(self, size: int) -> None:
+        """Refuse a body of more bytes than allowed, and too many large ones at the same time."""
+        if size > self._most:
+            raise RequestError(
+                413, f"the body is too large; at most {self._most:,} bytes are allowed"
+            )
+        if size > self._settings.max_body and not self.is_large:
+            if self._limits.large_bodies >= MOST_LARGE:
+                raise Busy("the server receives too many files; try again later", 5)
+            self._limits.large_bodies += 1
+            self.is_large = True

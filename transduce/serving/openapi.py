@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 from transduce.serving import schema
 from transduce.serving.languages import targets
 from transduce.serving.libretranslate import AUTO, MOST_ALTERNATIVES, TEXT_FORMATS
+from transduce.serving.parameters import MULTIPART
 from transduce.serving.service import Service
 
 Json = dict[str, Any]
@@ -124,8 +125,29 @@ def _libretranslate_paths(service: Service) -> Json:
     }
     entry = _object({"code": _STRING, "name": _STRING, "targets": _list(_STRING)})
     languages = _operation("List the languages.", _list(entry))
+    document: Json = {
+        "type": "object",
+        "required": ["file", "source", "target"],
+        "properties": {
+            "file": {"type": "string", "format": "binary"},
+            "source": {"enum": [AUTO, *known]},
+            "target": {"enum": every_target},
+            "api_key": _STRING,
+        },
+    }
+    upload = _operation("Translate a document.", _object({"translatedFileUrl": _STRING}))
+    upload["requestBody"] = {"required": True, "content": {MULTIPART: {"schema": document}}}
     return {
         "/translate": {"post": _operation("Translate (LibreTranslate).", answer, body=body)},
+        "/translate_file": {"post": upload},
+        "/download_file/{name}": {
+            "get": _operation(
+                "Return a translated document.",
+                content={"application/octet-stream": {"schema": _STRING}},
+                parameters=[_path_parameter("name")],
+            )
+        },
+        "/suggest": {"post": _operation("Refuse a suggestion.", {"type": "object"})},
         "/detect": {"post": _operation("Detect a language.", _list(language), body=detect_body)},
         "/languages": {"get": languages, "post": languages},
         "/frontend/settings": {"get": _operation("Show the settings.", {"type": "object"})},
@@ -181,13 +203,15 @@ def _other_paths() -> Json:
     text = {"text/plain": {"schema": _STRING}}
     anything: Json = {"*/*": {}}
     name = [_path_parameter("name")]
+    description = _operation("Return this description.", {"type": "object"})
     return {
         "/": {"get": _operation("Show the page.", content=page)},
         "/static/{name}": {"get": _operation("Return a file.", content=anything, parameters=name)},
         "/health": {"get": _operation("Say whether the process works.", "Status")},
         "/ready": {"get": _operation("Say whether to send requests.", "Status")},
         "/metrics": {"get": _operation("Return metrics for Prometheus.", content=text)},
-        "/openapi.json": {"get": _operation("Return this description.", {"type": "object"})},
+        "/openapi.json": {"get": description},
+        "/spec": {"get": description},
     }
 
 

@@ -26,6 +26,7 @@ class ServerSettings:
     requests_per_minute: int = 0  # of one key or address; 0: any number
     allowed_origins: tuple[str, ...] = ()  # of web pages that may call the API; "*": all
     max_body: int = 2_000_000
+    max_upload: int = 20_000_000  # the body of a request with a document
     max_characters: int = 100_000  # of all texts of a request
     max_texts: int = 1_000  # of a request
     header_seconds: float = 8.0  # until the headers of a request must be there

@@ -1,5 +1,6 @@
 """Documents through a real model, from Python and from the command line."""
 
+import contextlib
 import re
 import sys
 
@@ -143,3 +144,19 @@ def test_options_that_do_not_fit_are_refused_before_the_model_is_loaded(
     (tmp_path / "a.html").write_text("<p>a</p>")
     assert run(["translate", "--model", "none", "--input", "a.html", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_command_line_shows_how_much_of_a_document_is_translated(bundle, tmp_path, monkeypatch):
+    shown = []
+
+    @contextlib.contextmanager
+    def progress(title, total):
+        shown.append((title, total))
+        yield shown.append
+
+    monkeypatch.setattr(documents, "progress", progress)
+    page = tmp_path / "a.html"
+    page.write_text("<p>42 hours</p><p>7 minutes</p>")
+    command = ["translate", "--model", str(bundle.path), "--engine", "torch", "--input", str(page)]
+    assert run([*command, "--output", str(tmp_path / "b.html")]) == 0
+    assert shown == [("a.html", 17), 8, 9]

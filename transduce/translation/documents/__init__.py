@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from transduce.data.workers import progress
 from transduce.errors import InputError
 from transduce.storage.disk import whole_file
+from transduce.translation.chunks import chunks, sizes
 from transduce.translation.documents.job import Job
 from transduce.translation.translator import Translator
 
@@ -30,10 +33,17 @@ FORMATS = {
 }
 
 
-def translate_document(translator: Translator, source: str | Path, target: str | Path) -> list[str]:
+def translate_document(
+    translator: Translator,
+    source: str | Path,
+    target: str | Path,
+    *,
+    shows_progress: bool = False,
+) -> list[str]:
     """Translate a file into another one of the same format, and return notices about it.
 
     The suffix of the source chooses the format. The target is written completely or not at all.
+    With `shows_progress`, stderr has a bar of the characters that were translated.
     """
     source = Path(source)
     target = Path(target)
@@ -45,10 +55,16 @@ def translate_document(translator: Translator, source: str | Path, target: str |
     notices: list[str] = []
 
     def translate(texts: list[str]) -> list[str]:
-        translations = translator.translate(texts)
-        for translation in translations:
-            notices.extend(translation.notices)
-        return [translation.text for translation in translations]
+        found = []
+        characters = sum(map(len, texts))
+        bar = progress(source.name, characters) if shows_progress else nullcontext(lambda _: None)
+        with bar as advance:
+            for chunk in chunks(texts, sizes()):
+                for text, translation in zip(chunk, translator.translate(chunk), strict=True):
+                    notices.extend(translation.notices)
+                    found.append(translation.text)
+                    advance(len(text))
+        return found
 
     settings = translator.recipe.data
     languages = (settings.source_language, settings.target_language)
