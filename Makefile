@@ -9,7 +9,7 @@ BIN := .venv/bin
 
 .venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Downloading PyTorch and the packages of the demo into .venv (up to 5 GB; README.md: a smaller PyTorch) ...'
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[phrases,text]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[phrases,text,serve,ctranslate2]'
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
@@ -17,14 +17,28 @@ BIN := .venv/bin
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# It translates with the model of the package, looks inside it, and trains a small one. It needs no network.
 demo: .venv/demo.stamp
+	@echo '1. The model that comes with the package (transduce card describes it) translates:'
+	@for text in "Good morning! Did you sleep well?" \
+	    "The price of bread has risen by 3.5 percent since January." \
+	    "The animal didn't cross the street because it was too tired."; do \
+	  translation=$$($(BIN)/transduce translate "$$text") || exit 1; \
+	  echo "$$text  ->  $$translation"; done
+	@echo
+	@echo '2. Where its attention went, word by word:'
+	$(BIN)/transduce inspect "The animal didn't cross the street because it was too tired."
+	@echo
+	@echo '3. A small model learns dates, numbers and amounts of money, in about two minutes:'
 	$(BIN)/transduce data get phrases --out runs/demo-data
 	$(BIN)/transduce train runs/demo-data/recipe.toml --run runs/demo
 	@for text in "Sunday, September 16, 1984" "The price rose by 88.8% to £99,521.71." "42 hours and 25 minutes"; do \
 	  translation=$$($(BIN)/transduce translate --model runs/demo "$$text") || exit 1; \
 	  echo "$$text  ->  $$translation"; done
-	@echo 'Next: $(BIN)/transduce translate --model runs/demo "12 kilometers", open runs/demo/report.html,'
-	@echo 'or train on your own text: see README.md.'
+	@echo
+	@echo 'Next: open runs/demo/report.html, which shows the training;'
+	@echo 'start $(BIN)/transduce serve and open http://127.0.0.1:8000, where you see every attention head;'
+	@echo 'or train on your own text: docs/tutorial.md.'
 
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -n 2

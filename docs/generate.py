@@ -24,11 +24,12 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 NOTEBOOK = DOCS / "tutorials" / "transformer.py"
 # Files outside docs/ that are part of the site.
+PATTERNS = (
+    *("*.md", "examples/*.md", "examples/*.py", "recipes/*.md", "recipes/*.toml"),
+    "transduce/bundles/*/README.md",
+)
 MOUNTED = [
-    path
-    for pattern in ("*.md", "examples/*.md", "examples/*.py", "recipes/*.md", "recipes/*.toml")
-    for path in sorted(ROOT.glob(pattern))
-    if path.name != "ruff.toml"
+    path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path.name != "ruff.toml"
 ]
 NOTE = "*This page is generated from the code.*"
 # Where each settings class appears in a recipe.

@@ -1,8 +1,9 @@
 """Check an installed transduce without extras: python tests/minimal_install.py.
 
 Run it with the Python of a clean environment that has only the wheel and its dependencies. It needs
-neither pytest nor the sources. It trains a tiny model, translates with it, and checks that every
-command that needs an extra fails with one line that says how to install it.
+neither pytest nor the sources. It translates with the model of the package, trains a tiny model,
+translates with it, and checks that every command that needs an extra fails with one line that says
+how to install it.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def check_training(folder: Path) -> None:
         "--help",
         "--version",
         "describe base",
+        "bundles",
+        "translate Hello",
         "train recipe.toml --run run",
         "translate --model run 1",
         "score run valid.en valid.de",

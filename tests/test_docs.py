@@ -13,6 +13,7 @@ import tomllib
 import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -21,6 +22,7 @@ from transduce.cli.commands import COMMANDS, run
 from transduce.config import Recipe
 from transduce.corpora.catalogue import find
 from transduce.corpora.phrases import phrases
+from transduce.storage import installed
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -82,6 +84,17 @@ class Sandbox:
         if not path.exists():
             lines = [pair[side] for pair in self.texts[split]]
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def add_memories(self):
+        """Write a folder of translation memories, and a document to translate."""
+        (self.folder / "memories").mkdir()
+        units = ""
+        for source, target in self.texts["train"][:80]:
+            units += f'<tu><tuv xml:lang="en-US"><seg>{escape(source)}</seg></tuv>'
+            units += f'<tuv xml:lang="de-DE"><seg>{escape(target)}</seg></tuv></tu>'
+        text = f'<tmx><header srclang="en-US"/><body>{units}</body></tmx>'
+        (self.folder / "memories/a.tmx").write_text(text, encoding="utf-8")
+        (self.folder / "manual.html").write_text("<p>in 98 weeks</p>", encoding="utf-8")
 
     def add_recipe(self, name, text):
         """Write a recipe, with a tiny model, and the text files that it names."""
@@ -158,10 +171,13 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def sandbox(trained, tmp_path, monkeypatch):
+def sandbox(trained, bundle, tmp_path, monkeypatch):
     folder = tmp_path / "sandbox"
     shutil.copytree(trained, folder)
     monkeypatch.chdir(folder)
+    # A small model in place of the one of the package.
+    monkeypatch.setattr(installed, "PACKAGED", folder / "package")
+    shutil.copytree(bundle.path, folder / "package/en-de")
     return Sandbox(folder)
 
 
@@ -176,6 +192,8 @@ def test_the_commands_and_the_python_of_a_page_run(page, sandbox, bundle, capsys
     if page.name == "smaller-models.md":  # a teacher must be able to translate
         shutil.rmtree("runs/en-de")
         shutil.copytree(bundle.path, "runs/en-de/best")
+    if page.name == "tutorial.md":
+        sandbox.add_memories()
     for title, recipe in blocks("toml", page):
         sandbox.add_recipe(title, recipe)
     for _, block in blocks("sh", page):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from transduce.config import ModelConfig
 from transduce.corpora.phrases import phrases
 from transduce.model import Transformer
 from transduce.model.multi_head import MultiHeadAttention
+from transduce.storage import installed
 from transduce.training.optimizer import build_optimizers
 from transduce.training.run import Run
 
@@ -35,8 +37,11 @@ def blocks(language, text=README):
 
 
 @pytest.fixture
-def corpus(tmp_path, monkeypatch):
+def corpus(bundle, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # A small model in place of the one of the package.
+    monkeypatch.setattr(installed, "PACKAGED", tmp_path / "package")
+    shutil.copytree(bundle.path, tmp_path / "package/en-de")
     for split, pairs in phrases("en", "de", pairs=1_200, seed=1).items():
         if split != "train":
             pairs = pairs[:8]  # an untrained model is slow to stop
@@ -54,14 +59,15 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
     commands = [shlex.split(line) for line in lines if line.startswith("transduce ")]
     names = [command[1] for command in commands]
     assert names == [
+        "translate",
+        "inspect",
+        "serve",
         "doctor",
         "new",
         "train",
         "watch",
         "translate",
         "score",
-        "serve",
-        "inspect",
         "export",
         "export",
         "export",
