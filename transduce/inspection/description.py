@@ -16,8 +16,9 @@ from transduce.translation.alignment import (
     most_attended,
     words_of_tokens,
 )
+from transduce.translation.reading import SourceSentence
 from transduce.translation.tag_tree import words
-from transduce.translation.translator import SourceSentence, Translator
+from transduce.translation.translator import Translator
 
 CANDIDATES = 10  # shown at each step
 _SPACE_MARK = "\u2581"

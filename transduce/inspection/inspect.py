@@ -30,8 +30,9 @@ from transduce.inspection.models import torch_engine
 from transduce.inspection.recording import Recording, recording
 from transduce.inspection.replay import Search, replay, run_search
 from transduce.inspection.result import Array, Inspection, ModelFacts
+from transduce.translation.reading import SourceSentence
 from transduce.translation.result import Translation
-from transduce.translation.translator import SourceSentence, Translator
+from transduce.translation.translator import Translator
 
 
 def inspect(

@@ -6,7 +6,6 @@ Everything in the package that translates text does it here.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +21,8 @@ from transduce.errors import BundleError, ConfigError, HookError, InputError, Tr
 from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
-from transduce.translation import chunks, copies, markup, sentences
+from transduce.translation import chunks, markup, sentences
+from transduce.translation.reading import PreparedText, Reader, SourceSentence
 from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.result import Alignment, Sentence, Token, Translation
 
@@ -35,28 +35,6 @@ Place = Bundle | str | Path
 Candidate = tuple[Hypothesis, str]  # a hypothesis and its text
 # Called with the number of a text, the number of its sentence, how many it has, and the sentence.
 OnSentence = Callable[[int, int, int, Sentence], None]
-_CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
-
-
-@dataclass(frozen=True)
-class SourceSentence:
-    """A sentence of a text, or a part of one that was too long."""
-
-    text: str
-    plain: str  # the text that the model reads, without markup
-    ids: list[int]  # ending with the end of the sentence
-
-
-@dataclass(frozen=True)
-class _PreparedText:
-    """A text split into pieces, each as the model sees it."""
-
-    document: sentences.Document
-    protected: tuple[markup.Protected, ...]  # one for each piece
-
-    def searched(self) -> list[markup.Protected]:
-        """Return the pieces that the engine has to translate."""
-        return [piece for piece in self.protected if piece.has_text]
 
 
 @dataclass(frozen=True)
@@ -183,7 +161,7 @@ class Translator:
     ) -> None:
         self.tokenizers = source, target
         self.recipe = recipe
-        self._max_tokens = recipe.data.max_tokens
+        max_tokens = recipe.data.max_tokens
         config = search or recipe.search
         if not isinstance(config, SearchConfig):
             raise ConfigError(
@@ -194,8 +172,9 @@ class Translator:
         if learned:
             last = min(learned) - 1
             config = replace(config, max_length=min(config.max_length or last, last))
-            self._max_tokens = min(self._max_tokens, *learned)
+            max_tokens = min(max_tokens, *learned)
         self.search = config
+        self._reader = Reader(source, recipe.data.source_language, max_tokens)
 
     @overload
     def translate(
@@ -272,7 +251,7 @@ class Translator:
         means that a sentence is too long for the model, or that its translation did not end.
         """
         sources = self.tokenizers[0].encode_batch(list(sentences))
-        fits = [len(source) <= self._max_tokens for source in sources]
+        fits = [len(source) <= self._reader.max_tokens for source in sources]
         searched = [source for source, is_short in zip(sources, fits, strict=True) if is_short]
         results = self._results(searched, [], _Options())
 
@@ -298,15 +277,15 @@ class Translator:
 
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
         glossary = markup.Glossary(options.glossary) if options.glossary else None
-        prepared_texts = [self._prepare(text, glossary) for text in texts]
+        prepared_texts = [self._reader.prepare(text, glossary) for text in texts]
         # The markup of a prefix is that of the source, which is put back in any case.
         prefix = markup.protect(options.prefix).plain if "<" in options.prefix else options.prefix
         forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
         plain_texts: list[str] = []
         prefixes: list[list[int]] = []
         for prepared in prepared_texts:
-            plain = [piece.plain for piece in prepared.searched()]
-            plain_texts += self._add_language_code(plain)
+            plain = self._reader.plain_texts(prepared)
+            plain_texts += plain
             prefixes += [[] if index else forced for index in range(len(plain))]
         sources = self.tokenizers[0].encode_batch(plain_texts)
 
@@ -375,64 +354,17 @@ class Translator:
 
         Parts that have nothing to translate, such as numbers between tags, are not among them.
         """
-        prepared = self._prepare(text, None)
-        pairs = zip(prepared.document.pieces, prepared.protected, strict=True)
-        searched = [(piece.text, protected) for piece, protected in pairs if protected.has_text]
-        plain = self._add_language_code([protected.plain for _, protected in searched])
-        ids = self.tokenizers[0].encode_batch(plain)
-        texts = [shown for shown, _ in searched]
-        return list(map(SourceSentence, texts, plain, ids)), prepared.document.notices
-
-    def _prepare(self, text: str, glossary: markup.Glossary | None) -> _PreparedText:
-        """Split a text into pieces and take out its markup."""
-        document = sentences.split(
-            text,
-            self.recipe.data.source_language,
-            count_tokens=self._count_tokens,
-            max_tokens=self._max_tokens,
-        )
-        protected = [
-            markup.protect(piece.text, glossary, self._unknown.of(piece.text))
-            for piece in document.pieces
-        ]
-        return _PreparedText(document, tuple(protected))
-
-    @cached_property
-    def _unknown(self) -> copies.UnknownCharacters:
-        return copies.UnknownCharacters(self.tokenizers[0])
-
-    def _add_language_code(self, sentences: list[str]) -> list[str]:
-        """Put the text's code of the target language before every sentence.
-
-        Some imported models need such a code, as in ">>deu<< Good morning".
-        """
-        code = _CODE.match(sentences[0]) if sentences else None
-        # A model that knows the code encodes it as one piece, followed by the end.
-        if code is None or len(self.tokenizers[0].encode(code[0])) != 2:
-            return sentences
-        return [sentences[0], *(f"{code[0]} {sentence}" for sentence in sentences[1:])]
-
-    def _count_tokens(self, text: str) -> int:
-        """Return the number of tokens, or a larger one if even that is within the limit."""
-        # There are no more tokens than bytes, with the first space and the end.
-        most = len(text.encode(errors="replace")) + 2
-        if most <= self._max_tokens:
-            return most
-        # What is copied takes only a few tokens, however long it is.
-        text = markup.protect(text).plain
-        return len(self.tokenizers[0].encode(text))
+        return self._reader.read(text)
 
     def _finish(
         self,
         number: int,
-        prepared: _PreparedText,
+        prepared: PreparedText,
         results: Iterator[_Searched],
         options: _Options,
     ) -> Translation:
         """Join the pieces of a text; those that were searched take the next results."""
-        pieces = [piece.text for piece in prepared.document.pieces]
-        copied = copies.notices(zip(pieces, prepared.protected, strict=True), self._unknown)
-        notices = [*prepared.document.notices, *copied]
+        notices = [*prepared.notices]
         translated: list[Sentence] = []
         texts: list[list[str]] = []  # of each piece, best first
         count = len(prepared.searched())

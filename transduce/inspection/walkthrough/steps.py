@@ -25,7 +25,8 @@ from transduce.inspection.walkthrough.recording import Recording, record
 from transduce.inspection.walkthrough.result import Step, Value, Walkthrough
 from transduce.inspection.walkthrough.source_code import code_of
 from transduce.model import Transformer
-from transduce.translation.translator import SourceSentence, Translator
+from transduce.translation.reading import SourceSentence
+from transduce.translation.translator import Translator
 
 MOST_TOKENS = 48  # of the sentence that is shown
 EXTRA_TOKENS = 10  # that a translation with other positions may have more than the real one

@@ -1,0 +1,88 @@
+"""What the model reads of a text: its sentences as token ids, with the markup set apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from transduce.data.tokenizer import Tokenizer
+from transduce.translation import copies, markup, sentences
+
+_CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
+
+
+@dataclass(frozen=True)
+class SourceSentence:
+    """A sentence of a text, or a part of one that was too long."""
+
+    text: str
+    plain: str  # the text that the model reads, without markup
+    ids: list[int]  # ending with the end of the sentence
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """A text split into pieces, each as the model sees it."""
+
+    document: sentences.Document
+    protected: tuple[markup.Protected, ...]  # one for each piece
+    notices: tuple[str, ...]  # about parts that were split, cut or copied
+
+    def searched(self) -> list[markup.Protected]:
+        """Return the pieces that the engine has to translate."""
+        return [piece for piece in self.protected if piece.has_text]
+
+
+class Reader:
+    """Reads texts of a language for a model that takes at most `max_tokens` at once."""
+
+    def __init__(self, tokenizer: Tokenizer, language: str, max_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.language = language
+        self.max_tokens = max_tokens
+        self._unknown = copies.UnknownCharacters(tokenizer)
+
+    def prepare(self, text: str, glossary: markup.Glossary | None = None) -> PreparedText:
+        """Split a text into pieces and take out its markup."""
+        document = sentences.split(
+            text, self.language, count_tokens=self._count_tokens, max_tokens=self.max_tokens
+        )
+        pieces = [piece.text for piece in document.pieces]
+        protected = [markup.protect(piece, glossary, self._unknown.of(piece)) for piece in pieces]
+        copied = copies.notices(zip(pieces, protected, strict=True), self._unknown)
+        return PreparedText(document, tuple(protected), (*document.notices, *copied))
+
+    def read(self, text: str) -> tuple[list[SourceSentence], list[str]]:
+        """Return the sentences of a text, and notices about it.
+
+        Parts that have nothing to translate, such as numbers between tags, are not among them.
+        """
+        prepared = self.prepare(text)
+        pairs = zip(prepared.document.pieces, prepared.protected, strict=True)
+        texts = [piece.text for piece, protected in pairs if protected.has_text]
+        plain = self.plain_texts(prepared)
+        ids = self.tokenizer.encode_batch(plain)
+        return list(map(SourceSentence, texts, plain, ids)), prepared.document.notices
+
+    def plain_texts(self, prepared: PreparedText) -> list[str]:
+        """Return the pieces to translate without markup, with the code of the target language.
+
+        Some imported models need such a code before every sentence, as in ">>deu<< Good morning";
+        the text has it before its first one.
+        """
+        plain = [piece.plain for piece in prepared.searched()]
+        code = _CODE.match(plain[0]) if plain else None
+        # A model that knows the code encodes it as one piece, followed by the end.
+        if code is None or len(self.tokenizer.encode(code[0])) != 2:
+            return plain
+        return [plain[0], *(f"{code[0]} {sentence}" for sentence in plain[1:])]
+
+    def _count_tokens(self, text: str) -> int:
+        """Return the number of tokens, or a larger one if even that is within the limit."""
+        # There are no more tokens than bytes, with the first space and the end.
+        most = len(text.encode(errors="replace")) + 2
+        if most <= self.max_tokens:
+            return most
+        # What is copied takes only a few tokens, however long it is.
+        text = markup.protect(text).plain
+        return len(self.tokenizer.encode(text))
