@@ -118,3 +118,12 @@ def test_the_demo_translates_before_it_trains():
     demo = makefile.partition("\ndemo:")[2].partition("\n\n")[0]
     commands = re.findall(r"\$\(BIN\)/transduce (\w+)", demo)
     assert commands[:4] == ["translate", "inspect", "data", "train"]
+
+
+def test_its_words_are_linked_with_those_that_they_translate(translator):
+    text = "My sister lives in Hamburg with her two children."
+    (sentence,) = translator.translate(text, alignments=True).sentences
+    found = sentence.alignment
+    linked = {(found.source[source], found.target[target]) for source, target in found.links}
+    pairs = [("sister", "Schwester"), ("lives", "lebt"), ("with", "mit"), ("children", "Kindern")]
+    assert linked.issuperset(pairs)

@@ -11,6 +11,7 @@ from transduce.errors import InputError
 from transduce.inspection.heads import Kind
 from transduce.inspection.result import Array, Inspection, Side
 from transduce.inspection.svg import COLOURS, TITLES, document, write
+from transduce.translation.alignment import alignment_layer
 
 TOP = 58  # where the tokens begin
 ROW = 20  # height of a token
@@ -37,7 +38,7 @@ def attention_figure(
         word: Draw only the lines of this word, such as "its" in the paper's Figure 4.
     """
     layers, h = inspection.attention[kind].shape[:2]
-    layer = layer or (max(1, layers - 1) if kind == "cross" else layers)
+    layer = layer or (alignment_layer(layers) + 1 if kind == "cross" else layers)
     chosen = list(heads) or list(range(1, h + 1))
     for name, number, count in [("layer", layer, layers), *(("head", i, h) for i in chosen)]:
         if not 1 <= number <= count:

@@ -25,8 +25,7 @@ _SPACE_MARK = "\u2581"
 def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]) -> list[int]:
     """Return for each target id the position of the source token to which it attends most.
 
-    Both sequences end with the end of the sentence. The weights are those of the second-to-last
-    layer, whose heads look at what is being translated; those of the last layer look ahead.
+    Both sequences end with the end of the sentence.
     """
     seen: list[Tensor] = []
 
@@ -45,8 +44,12 @@ def token_links(model: Transformer, source: Sequence[int], target: Sequence[int]
 
 
 def alignment_layer(layers: int) -> int:
-    """Return the index of the decoder layer whose cross-attention aligns words best."""
-    return max(0, layers - 2)
+    """Return the index of the decoder layer whose cross-attention aligns words best.
+
+    The heads of the second-to-last layer look at what is being translated; those of the last layer
+    look ahead. Of two layers, the first one still looks at the word before, so it is the last.
+    """
+    return layers - 2 if layers > 2 else layers - 1
 
 
 def most_attended(weights: Tensor) -> list[int]:

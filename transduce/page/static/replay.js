@@ -91,10 +91,10 @@ export function bar(label, share, isChosen = false, color = null, text = percent
     element("span", { class: "number" }, text));
 }
 
-// Where the step looked in the source: the mean of the heads of the second-to-last layer, as for alignments.
+// Where the step looked in the source: the mean of the heads of one layer, chosen as for alignments.
 function looked(inspection, attention, step) {
   const { layers, heads } = attention.cross;
-  const layer = Math.max(1, layers - 1);
+  const layer = layers > 2 ? layers - 1 : layers;
   const axes = attentionAxes(inspection, "cross", "word");
   const row = axes.rows.findIndex(({ members }) => members.includes(step));
   const only = { rows: [{ ...axes.rows[row], members: [step] }], columns: axes.columns };
