@@ -68,14 +68,22 @@ def test_a_strange_word_gives_one_line(word, capsys):
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "met_by_rank", "is_printed"),
-    [("0", None, True), ("1", None, False), ("1", 5, True), ("0", 4, True)],
+    ("local_rank", "met_by_rank", "is_said_elsewhere", "is_printed"),
+    [
+        ("0", None, False, True),
+        ("1", None, False, False),
+        ("x", None, False, True),  # not set by torchrun
+        ("1", 5, False, True),
+        ("0", 4, True, False),
+    ],
 )
-def test_a_mistake_of_all_ranks_is_printed_by_the_first_of_a_machine(
-    local_rank, met_by_rank, is_printed, monkeypatch, capsys
+def test_a_mistake_of_all_ranks_is_printed_once(
+    local_rank, met_by_rank, is_said_elsewhere, is_printed, monkeypatch, capsys
 ):
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.setattr(DataError, "met_by_rank", met_by_rank)
+    monkeypatch.setattr(DataError, "is_said_elsewhere", is_said_elsewhere)
     assert run(["fail", "user"], GROUPS) == 2
     assert bool(capsys.readouterr().err) is is_printed
 

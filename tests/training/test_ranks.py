@@ -19,10 +19,12 @@ from tests.training.ranks import finish, free_port, read_logs, start, train
 from tests.training.test_trainer import SMALL, assert_same_run, losses, reached
 from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
+from transduce.errors import DataError
 from transduce.monitoring.metrics import read_metrics
 from transduce.recipe import load_recipe
 from transduce.storage.checkpoint import load_newest
 from transduce.training import resume, run_folder, step, validation
+from transduce.training import train as train_module
 from transduce.training.step import Learner
 from transduce.training.trainer import Trainer
 from transduce.translation.translator import Translator
@@ -304,6 +306,28 @@ def test_a_rank_that_runs_out_of_memory_where_others_wait_for_it_leaves_a_note(
     assert "micro-batches: 4" in first
     assert "micro-batches: 2" not in first
     assert_close_run(tmp_path / "run", runs.undisturbed(1))
+
+
+def refuse_store(rank):
+    """Let every rank meet the same error, rank 0 last."""
+
+    def refuse(*_):
+        time.sleep(0.2 if rank == 0 else 0)
+        raise DataError("the store is damaged")
+
+    train_module.Store = refuse
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(None, "was started with model.p_drop = 0.0"), (refuse_store, "the store is damaged")],
+)
+def test_an_error_that_ends_all_ranks_is_said_once(runs, tmp_path, change, message):
+    shutil.copytree(runs.undisturbed(2), tmp_path / "run")
+    options = [] if change else ["model.p_drop=0.3"]
+    logs = runs.train(tmp_path / "run", 3, "ddp", *options, change=change, status=2)
+    (line,) = [line for line in "".join(logs).splitlines() if line.startswith("transduce:")]
+    assert message in line
 
 
 def test_ranks_that_see_different_folders_are_refused(runs, tmp_path):

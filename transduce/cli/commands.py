@@ -59,9 +59,7 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
     try:
         _dispatch(words, groups)
     except TransduceError as error:
-        # With torchrun, all processes of a machine find the same mistake in the command line;
-        # only the first one prints it.
-        if error.met_by_rank is not None or os.environ.get("LOCAL_RANK", "0") == "0":
+        if not _is_said_by_another_rank(error):
             _print_error(str(error))
         return 2
     except SystemExit as stop:
@@ -84,6 +82,16 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
         _print_error(str(stop) or "interrupted")
         return 130
     return 0
+
+
+def _is_said_by_another_rank(error: TransduceError) -> bool:
+    if error.met_by_rank is not None:
+        return error.is_said_elsewhere
+    # With torchrun, all processes of a machine find the same mistake in the command line.
+    size = os.environ.get("WORLD_SIZE", "")
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    is_numbered = f"{size}{local_rank}".isascii() and size.isdigit() and local_rank.isdigit()
+    return is_numbered and int(local_rank) > 0
 
 
 def _accept_every_character() -> None:

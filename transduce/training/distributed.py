@@ -5,9 +5,11 @@ A single process is a world of size 1.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -15,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
@@ -83,10 +85,26 @@ class World:
                 "look for the error message of that rank"
             ) from error
 
-    def wait(self) -> None:
-        """Wait until every rank calls this; preparing a corpus on rank 0 may take hours."""
+    def do_on_main(self, work: Callable[[], None]) -> None:
+        """Do work on rank 0 while the others wait: preparing a corpus may take hours.
+
+        If it fails, all ranks end, and only rank 0 says why.
+        """
+        error: BaseException | None = None
+        if self.is_main:
+            try:
+                work()
+            except BaseException as met:
+                error = met
         if self.size > 1:
-            dist.barrier(dist.new_group(backend="gloo", timeout=timedelta(days=7)))
+            has_failed = torch.tensor(int(error is not None))
+            group = dist.new_group(backend="gloo", timeout=timedelta(days=7))
+            dist.broadcast(has_failed, 0, group)
+            if has_failed and error is None:
+                error = RankError(f"rank {self.rank} ends, because rank 0 has failed")
+                error.is_said_elsewhere = True
+        if error is not None:
+            raise error
 
 
 def _read_environment() -> tuple[int, int]:
@@ -114,6 +132,35 @@ def _read_environment() -> tuple[int, int]:
     return max(size, 1), numbers.get("LOCAL_RANK", 0)
 
 
+class _Failures:
+    """What the ranks tell each other when they fail, so that each error is printed once."""
+
+    def __init__(self, world: World, store: Store) -> None:
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = PrefixStore(f"failures-{attempt}", store)
+        self._world = world
+
+    def is_said_elsewhere(self, error: TransduceError) -> bool:
+        """Return whether another rank prints this error, or the one that caused it."""
+        try:
+            if isinstance(error, RankError):
+                return self._store.check(["error"])
+            self._store.set("error", "")
+            key = hashlib.sha256(str(error).encode()).hexdigest()
+            return self._store.add(key, 1) > 1
+        except RuntimeError:  # the rank that keeps the store has ended
+            return False
+
+    def wait(self) -> None:
+        """Keep the store for a moment, if this process has it, until every rank has asked."""
+        deadline = time.monotonic() + 2
+        with suppress(RuntimeError):
+            asked = self._store.add("asked", 1)
+            while self._world.is_main and asked < self._world.size and time.monotonic() < deadline:
+                time.sleep(0.01)
+                asked = self._store.add("asked", 0)
+
+
 @contextmanager
 def world(device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, if it did, and leave them at the end."""
@@ -127,6 +174,7 @@ def world(device: str | None = None) -> Iterator[World]:
 
     # Join the process group.
     rank = 0
+    store = None
     if size > 1:
         store, rank, _ = next(rendezvous("env://"))
         if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) == size:
@@ -144,9 +192,14 @@ def world(device: str | None = None) -> Iterator[World]:
             yield current
     except TransduceError as error:
         error.met_by_rank = current.rank
+        if store is not None:
+            failures = _Failures(current, store)
+            error.is_said_elsewhere |= failures.is_said_elsewhere(error)
+            dist.destroy_process_group()  # which tells ranks that wait for this one
+            failures.wait()
         raise
     finally:
-        if size > 1:
+        if size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 

@@ -98,16 +98,17 @@ def train(
     if not tokenizers:
         check_vocabulary(settings)
 
+    def prepare_data() -> None:
+        check_folder(folder, settings)
+        say = functools.partial(print, file=sys.stderr)
+        if unused:
+            say(unused)
+        prepare(settings, base, store_path, replace=False, tokenizers=tokenizers, say=say)
+
     # Prepare the data on rank 0, then train on all.
     with join_world(device) as world:
         choose_micro_batches(settings, world, folder)  # fails before any work without memory
-        if world.is_main:
-            check_folder(folder, settings)
-            say = functools.partial(print, file=sys.stderr)
-            if unused:
-                say(unused)
-            prepare(settings, base, store_path, replace=False, tokenizers=tokenizers, say=say)
-        world.wait()
+        world.do_on_main(prepare_data)
         prepared = Store(store_path, tokenizers)
         state = run_training(settings, prepared, folder, world, start_from=bundle, hooks=hooks)
         return Run(folder, state)
