@@ -38,7 +38,7 @@ class OneProcess:
         )
 
     def init(self, address, **options):
-        if address == "nowhere:6379":
+        if address == "auto":
             raise ConnectionError("Could not find any running Ray instance.\nMore.")
         self.is_running = True
 
@@ -238,7 +238,8 @@ def test_wrong_arguments_are_one_line(translate, ray, text, arguments, message, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--address", "nowhere:6379"], "no Ray cluster answers at nowhere:6379 (Could not find"),
+        (["--address", "auto"], "no Ray cluster answers at auto (Could not find any running Ray"),
+        (["--address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1 ([Errno 111] Conn"),
         (["--device", "cuda"], "the Ray cluster has no GPU; use --device cpu"),
         (["--device", "cuda:1"], "Ray gives each worker a GPU of its own"),
     ],

@@ -92,8 +92,9 @@ def translate(
     address: Annotated[
         str | None,
         Help(
-            "of the Ray cluster (default: the one that this machine belongs to, or this machine "
-            "alone)"
+            "address of the Ray cluster; local starts Ray on this machine alone (default: the "
+            "cluster that this machine belongs to, or local)",
+            value="HOST:PORT",
         ),
     ] = None,
 ) -> None:

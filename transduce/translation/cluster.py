@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -32,6 +33,7 @@ from transduce.translation.streams import (
 from transduce.translation.work_record import open_record
 
 RECORD = "translation.json"
+_REACH_SECONDS = 10
 _MOST_TASKS = 5_000  # of Ray; one may have several shards
 
 
@@ -182,6 +184,7 @@ def _choose_device(device: str | None, resources: Mapping[str, float]) -> str:
 def _connected(ray: Any, address: str | None) -> Iterator[None]:
     """Connect to a Ray cluster, or start Ray on this machine until the block ends."""
     try:
+        _reach(address or os.environ.get("RAY_ADDRESS", ""))
         with _muted_stderr():
             ray.init(
                 address,
@@ -189,11 +192,11 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ClusterError(
-            f"no Ray cluster answers at {address} ({reason}); start one with ray start --head, or "
-            "leave out --address"
+            f"no Ray cluster answers at {address or 'this machine'} ({reason}); start one with ray "
+            "start --head, or use --address local for this machine alone"
         ) from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
@@ -203,6 +206,13 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
             yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise an OSError if nothing answers at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
 
 
 @contextmanager
