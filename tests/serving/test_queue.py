@@ -244,6 +244,14 @@ def test_a_closed_queue_refuses_everything(make, echo, threads):
     assert not queue.is_alive
 
 
+class Slow(Echo):
+    """Takes so long for a batch that those who got a result have sent the next sentence."""
+
+    def search(self, sources, config, **options):
+        time.sleep(0.01)
+        return super().search(sources, config, **options)
+
+
 class Costly(Echo):
     """Takes as long for a batch as a base model in CTranslate2 on one core, twenty times faster."""
 
@@ -254,7 +262,7 @@ class Costly(Echo):
         return super().search(sources, config, **options)
 
 
-def slow_short_request(queue, count=50):
+def slow_short_request(queue, count=40):
     """The time that nine of ten short requests do not exceed."""
     seconds = []
     for _ in range(count):
@@ -265,7 +273,8 @@ def slow_short_request(queue, count=50):
     return sorted(seconds)[int(0.9 * count)]
 
 
-def test_short_requests_beside_a_document_take_less_than_three_times_as_long(make, threads):
+def test_short_requests_beside_a_document_take_less_than_twice_as_long(make, threads):
+    """A document leaves a worker to them, and its sentences are not in their batches."""
     queue = make(Costly())
     idle = slow_short_request(queue)
     stop = threading.Event()
@@ -285,7 +294,64 @@ def test_short_requests_beside_a_document_take_less_than_three_times_as_long(mak
     queue.close()
     with contextlib.suppress(Busy):
         document.result(10)
-    assert beside < 3 * idle + 0.03
+    assert beside < 2 * idle
+
+
+def test_a_document_takes_all_workers_when_no_other_request_is_expected(
+    make, echo, threads, monkeypatch
+):
+    echo.workers = 2
+    queue = make(share_tokens=5)
+    queue.search([[1]], CONFIG)
+    echo.go.clear()
+    document = threads.submit(queue.search, [[2]] * 100, CONFIG)
+    wait_until(lambda: len(echo.batches) == 2)
+    time.sleep(0.1)
+    assert len(echo.batches) == 2  # the other worker waits for the next request
+    monkeypatch.setattr(queues, "QUIET", 0.0)
+    with queue._changed:
+        queue._changed.notify()
+    wait_until(lambda: len(echo.batches) == 3)
+    echo.go.set()
+    assert len(document.result(10)) == 100
+
+
+def test_a_text_of_some_sentences_takes_all_workers(make, echo, threads):
+    echo.workers = 2
+    queue = make(share_tokens=5)
+    queue.search([[1]], CONFIG)
+    echo.go.clear()
+    start = time.monotonic()
+    text = threads.submit(queue.search, [[2]] * 10, CONFIG)
+    wait_until(lambda: len(echo.batches) == 3)
+    assert time.monotonic() - start < queues.QUIET / 2
+    echo.go.set()
+    assert len(text.result(10)) == 10
+
+
+def test_a_long_sentence_is_in_the_next_batch_however_many_short_ones_arrive(make, threads):
+    echo = Slow()
+    queue = make(echo, batch_tokens=8, share_tokens=8)
+    hold(queue, echo, threads)
+    stop = threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            queue.search([[1, 1]], CONFIG)
+
+    busy = [threads.submit(keep_busy) for _ in range(12)]
+    wait_until(lambda: queue.waiting_tokens == 24)
+    long = threads.submit(queue.search, [[2] * 30], CONFIG)
+    wait_until(lambda: queue.waiting_tokens == 54)
+    echo.go.set()
+    try:
+        assert ids(long.result(10)) == [[2] * 30]
+    finally:
+        stop.set()
+    for call in busy:
+        call.result(10)
+    # Twelve were before it, four in a batch; those that came later were not.
+    assert echo.batches.index([[2] * 30]) <= 5
 
 
 class Streaming(Echo):

@@ -1,8 +1,9 @@
 """The queue in front of an engine: sentences of all requests share batches.
 
 Requests take turns, one sentence each, so that a long document does not delay short requests. On a
-CPU a worker takes a batch of sentences at a time. On a GPU sentences join the running batch between
-two steps, as soon as others have left it.
+CPU a worker takes a batch of sentences at a time; while other requests are expected, a document
+leaves one of several workers to them. On a GPU sentences join the running batch between two steps,
+as soon as others have left it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not nee
     from transduce.engines.torch import Engine
 
 QUIET = 5.0  # seconds without another request, after which none is expected
+LONG_AGO = -QUIET  # before any time of a clock
 MOST_DELAYED = 0.25  # seconds that a long sentence waits before short ones wait for it
 
 
@@ -71,13 +73,17 @@ class BatchingEngine:
         self._changed = threading.Condition()
         self._closed = False
         self._departures = 0  # calls that have left without a result
+        self._running: Counter[_Call] = Counter()  # in how many batches each call is searched
         self._last_caller: Caller | None = None
+        self._last_at = LONG_AGO  # when the last request entered
+        self._others_at = LONG_AGO  # when another one than the last request entered
         self._changed_at = 0.0  # when another request than the one before it entered
         can_stream = getattr(engine, "can_stream", None)
         self.is_streaming = bool(can_stream and can_stream())
         work = self._stream if self.is_streaming else self._search_batch
-        self._threads = []
-        for number in range(getattr(engine, "workers", 1)):
+        self._threads: list[threading.Thread] = []
+        self._workers: int = getattr(engine, "workers", 1)
+        for number in range(self._workers):
             name = f"translate-{number}"
             thread = threading.Thread(target=self._work, args=(work,), name=name, daemon=True)
             self._threads.append(thread)
@@ -135,7 +141,9 @@ class BatchingEngine:
                 raise Busy("the server has too much to translate; try again later", 2)
             if call.caller is not self._last_caller:
                 self._last_caller = call.caller
+                self._others_at = self._last_at
                 self._changed_at = call.since
+            self._last_at = call.since
             self.waiting_tokens += tokens
             self._calls.append(call)
             self._changed.notify()
@@ -157,12 +165,29 @@ class BatchingEngine:
         """Work on what waits until the queue is closed."""
         while True:
             with self._changed:
-                while not self._calls and not self._closed:
-                    self._changed.wait()
+                while not self._closed and not self._may_work():
+                    # If sentences wait, this worker is kept free for others, but not for ever.
+                    self._changed.wait(QUIET / 10 if self._calls else None)
                 if self._closed:
                     return
                 key = self._calls[0].key
             work(key)
+
+    def _may_work(self) -> bool:
+        """Return whether a worker that is free takes what waits. The caller holds the lock.
+
+        If all of it is one long document and others have sent requests lately, the last free worker
+        waits for their next ones: a batch that is under way would delay them.
+        """
+        if len(self._calls) != 1 or self._workers == 1:
+            return bool(self._calls)
+        call = self._calls[0]
+        is_newest = call.caller is self._last_caller
+        others_at = self._others_at if is_newest else self._last_at
+        is_long = self.waiting_tokens > self.settings.share_tokens * self._workers
+        is_expected = time.monotonic() - others_at < QUIET
+        is_last_free = self._running[call] == self._workers - 1
+        return not (is_long and is_expected and is_last_free)
 
     def _search_batch(self, key: tuple[SearchConfig, bool]) -> None:
         """Take one batch and search it."""
@@ -173,6 +198,8 @@ class BatchingEngine:
             settings = self.settings
             tokens = settings.share_tokens if is_small else settings.batch_tokens
             items = self._take(key, tokens=tokens)
+            calls = {call for call, _ in items}
+            self._running.update(calls)
         if not items:
             return  # another worker was faster
         config, token_scores = key
@@ -186,6 +213,9 @@ class BatchingEngine:
         except BaseException as error:
             self._fail(items, error)
             return
+        finally:
+            with self._changed:
+                self._running -= Counter(calls)
         for item, hypotheses in zip(items, found, strict=True):
             self._deliver(item, hypotheses)
 
@@ -215,11 +245,12 @@ class BatchingEngine:
         """Take sentences from the queue, one of each call in turn. The caller holds the lock.
 
         When all calls but one are complete, that one does not fill up the batch: the others would
-        wait for it.
+        wait for it. Nor do calls take part that another worker searches, if there are others.
         """
         items: list[_Item] = []
         taken_tokens = 0
-        turn = deque(call for call in self._calls if call.key == key)
+        possible = [call for call in self._calls if call.key == key]
+        turn = deque([call for call in possible if call not in self._running] or possible)
         served: set[_Call] = set()
         while turn and (count is None or len(items) < count):
             call = turn.popleft()
