@@ -228,6 +228,10 @@ def bench(
     clients: Annotated[int, Help("only for serve: number of clients at the same time")] = 32,
     texts: Annotated[int, Help("only for serve: sentences in each request")] = 1,
     device: Annotated[str, Help("only for serve: where to translate", value="DEVICE")] = "cpu",
+    peer: Annotated[
+        str | None,
+        Help("only for serve: address of another server, which has the API of LibreTranslate"),
+    ] = None,
     json: Annotated[bool, Help("print JSON instead of a table")] = False,
 ) -> None:
     """Measure the translation speed of a model, on a CPU unless another device is named.
@@ -259,6 +263,7 @@ def bench(
             clients=clients,
             texts=texts,
             rounds=rounds,
+            peer=peer,
         )
         serving.print_figures(list(serving.benchmark(setup)), as_json=json)
         return

@@ -3,7 +3,8 @@
 The server runs in this process and its clients in others; they talk over the loopback interface.
 For comparison, the same sentences are translated without a server ("offline"): all at once, and as
 many at a time as there are clients. One at a time means that the server translates one sentence
-after the other, with all cores; on a GPU sentences always join a running batch.
+after the other, with all cores; on a GPU sentences always join a running batch. A peer is any other
+server with the API of LibreTranslate.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from transduce.translation.translator import Translator
 ONE_AT_A_TIME = QueueSettings(batch_tokens=1, share_tokens=1)
 ENOUGH = 1_000_000.0  # seconds: a benchmark has no deadline
 MOST_REQUESTS = 200  # of each client
+WARM_UP = 4  # requests of each client before those that are measured
+Languages = tuple[str | None, str | None]  # source and target, if they are known
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,9 @@ class Figures:
     clients: int
     texts: int  # sentences of each request
     sentences_per_second: float
-    # Of all cores together, with the clients: hardly depends on what else the machine does.
-    sentences_per_cpu_second: float
+    # Of all cores together, with the clients: hardly depends on what else the machine does. It is
+    # not known of a peer.
+    sentences_per_cpu_second: float | None
     # Percentiles 50 and 99 of the time until the answer to a request.
     milliseconds: tuple[float, float]
     # The throughput, divided by that without a server of all sentences at once.
@@ -62,6 +66,7 @@ class Setup:
     clients: int = 32
     texts: int = 1  # sentences of each request
     rounds: int = 3
+    peer: str | None = None  # the address of another server
 
     def __post_init__(self) -> None:
         """Refuse numbers that measure nothing."""
@@ -87,6 +92,13 @@ def benchmark(setup: Setup) -> Iterator[Figures]:
             row = _measure("batches, beside a document", url, setup, 1)
             yield _compared(row, offline)
         is_streaming = models.default.queue.is_streaming
+        languages = models.default.source_language, models.default.target_language
+
+    if setup.peer:
+        url = f"{setup.peer.rstrip('/')}/translate"
+        for count in loads:
+            row = _measure(f"peer {setup.peer}", url, setup, count, languages)
+            yield _compared(row, offline)
 
     # A running batch has no form without batches.
     if is_streaming:
@@ -142,17 +154,31 @@ def _offline(translator: Translator, setup: Setup, size: int) -> Figures:
     return _figures("offline", 0, size, count, total, cpu_seconds, seconds)
 
 
-def _measure(name: str, url: str, setup: Setup, clients: int) -> Figures:
-    """Let some clients send all sentences."""
+def _measure(
+    name: str, url: str, setup: Setup, clients: int, languages: Languages | None = None
+) -> Figures:
+    """Let some clients send all sentences; with languages, to the API of LibreTranslate."""
     many = [*setup.sentences] * setup.rounds
     many = many[: MOST_REQUESTS * clients * setup.texts]
     requests = [many[start : start + setup.texts] for start in range(0, len(many), setup.texts)]
-    bodies = [json.dumps({"text": texts}) for texts in requests]
-    send(url, bodies[: 4 * clients], clients)  # warm up
+    bodies = [_body(texts, languages) for texts in requests]
     start_cpu = _cpu_seconds()
-    total, seconds = send(url, bodies, clients)
+    total, seconds = send(url, bodies, clients, first=WARM_UP)
     cpu_seconds = _cpu_seconds() - start_cpu
-    return _figures(name, clients, setup.texts, len(many), total, cpu_seconds, seconds)
+
+    # The processor time is that of all requests, with those before the measurement.
+    warm_up = min(len(bodies), WARM_UP * clients)
+    cpu_seconds *= len(bodies) / (len(bodies) + warm_up)
+    own_seconds = cpu_seconds if languages is None else None
+    return _figures(name, clients, setup.texts, len(many), total, own_seconds, seconds)
+
+
+def _body(texts: list[str], languages: Languages | None) -> str:
+    """Return a request of our API, or with languages of that of LibreTranslate."""
+    if languages is None:
+        return json.dumps({"text": texts})
+    source, target = languages
+    return json.dumps({"q": texts, "source": source, "target": target, "format": "text"})
 
 
 def _figures(
@@ -161,11 +187,12 @@ def _figures(
     texts: int,
     count: int,
     total: float,
-    cpu_seconds: float,
+    cpu_seconds: float | None,
     seconds: Sequence[float],
 ) -> Figures:
     p50, p99 = (quantile(seconds, share) * 1e3 for share in (0.5, 0.99))
-    return Figures(name, clients, texts, count / total, count / cpu_seconds, (p50, p99))
+    per_cpu_second = count / cpu_seconds if cpu_seconds else None
+    return Figures(name, clients, texts, count / total, per_cpu_second, (p50, p99))
 
 
 def _compared(row: Figures, offline: Figures) -> Figures:
@@ -217,7 +244,7 @@ def print_figures(figures: Sequence[Figures], *, as_json: bool) -> None:
             str(row.texts),
             f"{row.sentences_per_second:,.1f}",
             f"{row.share_of_offline:.0%}",
-            f"{row.sentences_per_cpu_second:,.1f}",
+            f"{row.sentences_per_cpu_second:,.1f}" if row.sentences_per_cpu_second else "",
             f"{p50:,.0f}",
             f"{p99:,.0f}",
         )

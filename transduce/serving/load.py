@@ -2,8 +2,8 @@
 
 In the process of the server they would compete with it for Python's interpreter lock. Each client
 keeps its connection and sends its next request when it has the answer to the last one. A process
-of clients reads what to send as JSON from its first line of input, waits for a second line, and
-prints the seconds of each request as JSON.
+of clients reads what to send as JSON from its first line of input, says when it is ready, waits for
+a second line, and prints the seconds of each request as JSON.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from transduce.engines.choose import usable_cores
 from transduce.errors import InputError
 
 HEADERS = {"content-type": "application/json"}
@@ -33,25 +33,36 @@ class Load:
     url: str
     bodies: list[str]  # JSON, one of each request
     clients: int
+    first: int = 0  # how many of the requests are sent before the measurement, too
 
 
-def send(url: str, bodies: Sequence[str], clients: int) -> tuple[float, list[float]]:
-    """Send all bodies; return the seconds in all, and those of each request until its answer."""
+def send(
+    url: str, bodies: Sequence[str], clients: int, *, first: int = 0
+) -> tuple[float, list[float]]:
+    """Send all bodies; return the seconds in all, and those of each request until its answer.
+
+    Each client sends about `first` of them before the measurement, to warm the server up.
+    """
+    from transduce.engines.choose import usable_cores  # the processes of clients do not need it
+
     count = min(clients, len(bodies), max(1, usable_cores() // 2))
     processes = []
     for number in range(count):
         own_clients = (clients + number) // count
-        load = Load(url, [*bodies[number::count]], own_clients)
+        load = Load(url, [*bodies[number::count]], own_clients, first * own_clients)
         processes.append(_start_process(load))
 
     # All start at the same time, when all are ready.
-    for process in processes:
-        process.stdout.readline()
+    lines = [process.stdout.readline() for process in processes]
     start = time.perf_counter()
+    outputs = []
     for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outputs = [process.communicate()[0] for process in processes]
+        with suppress(BrokenPipeError):  # it has failed before
+            process.stdin.write("go\n")
+            process.stdin.flush()
+    for process, line in zip(processes, lines, strict=True):
+        rest, _ = process.communicate()
+        outputs.append(rest or line)
     total = time.perf_counter() - start
 
     seconds: list[float] = []
@@ -153,9 +164,10 @@ def _shared(items: Iterator[str], turn: threading.Lock) -> Iterator[str]:
 def main() -> None:
     """Be a process of clients."""
     load = Load(**json.loads(sys.stdin.readline()))
-    print("ready", flush=True)
-    sys.stdin.readline()
     try:
+        run_clients(replace(load, bodies=load.bodies[: load.first]))
+        print("ready", flush=True)
+        sys.stdin.readline()
         answer = {"seconds": run_clients(load), "error": ""}
     except InputError as error:
         answer = {"seconds": [], "error": str(error)}
