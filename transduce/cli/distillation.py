@@ -67,9 +67,7 @@ def distil(
         tuple[Path, ...],
         Help("more text in the source language; can be repeated", value="FILE"),
     ] = (),
-    beam: Annotated[
-        int | None, Help("beam size of the teacher; 1 is greedy search, which is faster")
-    ] = None,
+    beam: Beam = None,
     device: Device = None,
 ) -> None:
     """Train a small model on the translations of a large one.

@@ -230,11 +230,13 @@ def bench(
     device: Annotated[str, Help("only for serve: where to translate", value="DEVICE")] = "cpu",
     peer: Annotated[
         str | None,
-        Help("only for serve: address of another server, which has the API of LibreTranslate"),
+        Help(
+            "only for serve: address of another server, which has the API of LibreTranslate (default: none)"
+        ),
     ] = None,
     json: Annotated[bool, Help("print JSON instead of a table")] = False,
 ) -> None:
-    """Measure the translation speed of a model, on a CPU unless another device is named.
+    """Measure the translation speed of a model, by default on a CPU.
 
     For decode, the table compares all engines of transduce with other libraries that are installed.
     For serve, it compares translation without a server, a server that forms batches and one that
