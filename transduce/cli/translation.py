@@ -231,7 +231,7 @@ def bench(
     peer: Annotated[
         str | None,
         Help(
-            "only for serve: address of another server, which has the API of LibreTranslate (default: none)"
+            "only for serve: address of another server with the API of LibreTranslate (default: none)"
         ),
     ] = None,
     json: Annotated[bool, Help("print JSON instead of a table")] = False,
