@@ -1,5 +1,6 @@
 """The model that comes with the package: small, whole, described, and as good as its card says."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import yaml
 from transduce.cli.commands import run
 from transduce.errors import BundleError
 from transduce.evaluation.scores import score
+from transduce.recipe import adjusted
 from transduce.storage.bundle import load_bundle
 from transduce.storage.installed import PACKAGED, find_bundle
 from transduce.translation.translator import Translator
@@ -18,7 +20,7 @@ from transduce.translation.translator import Translator
 ROOT = Path(__file__).parent.parent
 SENTENCES = (Path(__file__).parent / "packaged.tsv").read_text(encoding="utf-8").splitlines()
 SOURCES, REFERENCES = zip(*(line.split("\t") for line in SENTENCES), strict=True)
-FLOOR = 80.0  # of chrF, in any engine
+FLOOR = 85.0  # of chrF; it was 90 with torch and a beam of 1, 89 with CTranslate2 and a beam of 4
 MOST_BYTES = 30e6
 
 
@@ -53,10 +55,12 @@ def test_a_flipped_bit_in_any_of_its_files_is_refused(packaged, tmp_path):
     load_bundle(copy)
 
 
-def test_fifty_sentences_are_translated_well(translator):
+def test_fifty_sentences_are_translated_well(packaged, translator):
     assert len(set(SOURCES)) == 50
-    found = translator.translate(SOURCES)
-    assert score([translation.text for translation in found], REFERENCES).chrf.value > FLOOR
+    greedy = functools.partial(adjusted, beam_size=1)  # the search that takes the least time
+    found = Translator(packaged, engine=translator.engine, search=greedy).translate(SOURCES)
+    chrf = score([translation.text for translation in found], REFERENCES).chrf.value
+    assert chrf > FLOOR
     assert not any(translation.notices for translation in found)
 
 
