@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 TEXT = "Sunday, September 16, 1984. 42 hours and 25 minutes\n\n12 kilometers"
 
@@ -187,3 +188,15 @@ def test_runs_are_those_of_the_folder(server):
     assert server.get("/v1/runs") == (200, {"runs": []})
     for name in ("nothing", "..", "%2e%2e"):
         assert server.get(f"/v1/runs/{name}")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/attention", "/v1/walkthrough", "/v1/translate"])
+def test_torch_takes_one_core_where_another_engine_translates(server, monkeypatch, path):
+    limited = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", limited.append)
+    assert server.post(path, {"text": "42 hours"})[0] == 200
+    assert limited == []  # torch translates here
+    monkeypatch.setattr(server.service, "needs_torch", False)
+    assert server.post(path, {"text": "42 hours"})[0] == 200
+    assert set(limited) == {1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from transduce.errors import TransduceError
 from transduce.serving.caller import Busy, Caller, calling
-from transduce.serving.models import Models
+from transduce.serving.models import Models, ServedModel
 from transduce.serving.security import Gate, RequestError
 from transduce.serving.settings import ServerSettings
 
@@ -31,6 +32,8 @@ class Service:
         self.gate = Gate(settings.api_keys, settings.requests_per_minute)
         self.is_draining = False
         self.characters = 0  # received since the start
+        # Whether torch translates on this CPU, and does not only align and inspect.
+        self.needs_torch = any(map(_runs_on_cpu_in_torch, models.served))
         self._places = threading.BoundedSemaphore(settings.max_requests)
         self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="request")
 
@@ -96,6 +99,16 @@ class Service:
 
         return _until_done(events, self._start(caller, work), caller)
 
+    def limit_torch(self) -> None:
+        """Let torch use one core in this thread, if other engines translate.
+
+        Inspections and alignments of several requests share the cores with translations. On busy
+        cores, threads of one operation that wait for each other are many times slower than one.
+        """
+        torch = sys.modules.get("torch")  # importing it takes seconds, and not all requests need it
+        if torch and not self.needs_torch and torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
+
     def close(self) -> None:
         """Stop all threads."""
         self.models.close()
@@ -108,6 +121,7 @@ class Service:
 
         def work() -> Result:
             try:
+                self.limit_torch()
                 with calling(caller):
                     return function()
             finally:
@@ -133,6 +147,11 @@ async def _disconnected(request: Request) -> None:
     with contextlib.suppress(ClientDisconnect):
         while (await request.receive())["type"] != "http.disconnect":
             pass
+
+
+def _runs_on_cpu_in_torch(model: ServedModel) -> bool:
+    device = getattr(model.direct.engine, "device", None)
+    return model.engine == "torch" and getattr(device, "type", "cpu") == "cpu"
 
 
 def _is_unicode(text: str) -> bool:

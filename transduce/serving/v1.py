@@ -75,6 +75,7 @@ async def show_attention(request: Request) -> Response:
     def work() -> dict[str, Any]:
         from transduce.inspection.inspect import inspect  # needs torch
 
+        service.limit_torch()
         options: dict[str, Any] = {"sentence": body.sentence, "without": body.without}
         return inspect(model.direct, body.text, **options).to_dict()
 
@@ -92,6 +93,7 @@ async def show_walkthrough(request: Request) -> Response:
     def work() -> dict[str, Any]:
         from transduce.inspection.walkthrough.steps import walkthrough  # needs torch
 
+        service.limit_torch()
         return walkthrough(model.direct, body.text, layer=body.layer, head=body.head).to_dict()
 
     return JSONResponse(await service.run(request, _not_found(work)))
