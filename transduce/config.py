@@ -471,6 +471,8 @@ class SearchConfig:
     top_k: int = 0  # sample from the k most probable tokens only; 0: from all
     top_p: float = 1.0  # sample from the fewest tokens that have this total probability
     seed: int = 1  # seed of sampling
+    # Whether CTranslate2 considers only the tokens of the model's shortlist, if it has one.
+    shortlist: bool = True
 
     def __post_init__(self) -> None:
         _check(self, "search")

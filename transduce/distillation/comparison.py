@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from transduce.describe import count_parameters
@@ -36,9 +37,16 @@ def compare(
     references: Sequence[str] = (),
     *,
     device: str | None = None,
+    without_shortlist: Collection[str] = (),
 ) -> list[Measured]:
-    """Measure models on the same sentences. Scores need references; speeds are taken in turns."""
-    translators = {name: Translator(path, device=device) for name, path in models.items()}
+    """Measure models on the same sentences. Scores need references; speeds are taken in turns.
+
+    Those in `without_shortlist` consider all tokens.
+    """
+    translators = {}
+    for name, path in models.items():
+        change = partial(replace, shortlist=name not in without_shortlist)
+        translators[name] = Translator(path, device=device, search=change)
     scores: dict[str, Scores] = {}
     if references:
         for name, translator in translators.items():

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from transduce.config import ModelConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import ExportError, require
-from transduce.storage.bundle import Bundle
+from transduce.storage.bundle import SHORTLIST, Bundle
 
 Quantization = Literal["float32", "int8"]
 # Settings that do not change what a trained model computes.
 TRAINING_ONLY = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")
+VMAP = "vmap.txt"  # the vocabulary map, under the name that CTranslate2 expects
 POSITIONS = 1024  # the smallest number of rows in the position table
 _ACTIVATIONS = {
     "relu": "RELU",
@@ -85,7 +86,8 @@ def convert(
 ) -> None:
     """Write the CTranslate2 model into an existing folder.
 
-    With `adds_end`, the model adds the end of the sentence to its sources itself.
+    With `adds_end`, the model adds the end of the sentence to its sources itself. A shortlist is
+    written too; CTranslate2 uses it in the calls that ask for it.
     """
     reason = refusal(bundle.recipe.model)
     if reason:
@@ -112,6 +114,23 @@ def convert(
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     spec.save(str(out))
+    if bundle.shortlist:
+        (out / VMAP).write_text(_vocabulary_map(bundle, target), encoding="utf-8", newline="\n")
+
+
+def _vocabulary_map(bundle: Bundle, target: Tokenizer) -> str:
+    """Return CTranslate2's vocabulary map: the tokens of the shortlist, whatever the source is.
+
+    A line is source tokens, a tab, and the target tokens that they allow. Without source tokens,
+    the target tokens are always allowed.
+    """
+    unknown = {*bundle.shortlist} - {*target.pieces(range(target.vocab_size))}
+    if unknown:
+        raise ExportError(
+            f"{bundle.path / SHORTLIST} has {min(unknown)!r}, which is no token of the model; make "
+            "it again with: transduce compress --shortlist"
+        )
+    return f"\t{' '.join(bundle.shortlist)}\n"
 
 
 def _specification(specs: Any, config: ModelConfig) -> Any:

@@ -6,6 +6,9 @@ Greedy and beam search give the same results as `search`. Searches that CTransla
 CTranslate2. Two kinds of sentences are always searched again in torch, so that all engines give the
 same text: those that reach their length limit, since CTranslate2 has one limit for all, and those
 for which torch might have found a better translation.
+
+If the bundle has a shortlist, only its tokens are considered. They are the same for all sentences,
+so a translation still does not depend on its neighbors. torch always considers all tokens.
 """
 
 from __future__ import annotations
@@ -94,6 +97,8 @@ class CTranslate2Engine:
             raise ConfigError(
                 f"CTranslate2 cannot run {folder} on {device_name} ({reason}); try --engine torch"
             ) from None
+        # On a GPU the output projection is cheap, and choosing its rows is not.
+        self._has_shortlist = bool(bundle.shortlist) and self._translator.device == "cpu"
         source, target = Tokenizer.pair(bundle.tokenizer_files)
         self._source_pieces = source.pieces(range(source.vocab_size))
         self._target_pieces = target.pieces(range(target.vocab_size))
@@ -122,6 +127,9 @@ class CTranslate2Engine:
         if difference or max([longest, *map(len, sources)]) > positions(self._bundle):
             return self.torch_engine.search(sources, config, prefixes=prefixes)
 
+        # Log-probabilities are relative to the shortlist, so they could rank several hypotheses
+        # differently from the whole vocabulary.
+        use_shortlist = self._has_shortlist and config.shortlist and config.n_best == 1
         results = self._translator.translate_batch(
             [self._to_pieces(source) for source in sources],
             max_batch_size=BATCH_TOKENS,
@@ -134,6 +142,7 @@ class CTranslate2Engine:
             max_decoding_length=longest,
             min_decoding_length=0,
             return_scores=True,
+            use_vmap=use_shortlist,
         )
         found = [self._ranked(result, config) for result in results]
         doubtful = [i for i, limit in enumerate(limits) if _is_doubtful(found[i], limit, config)]

@@ -44,6 +44,7 @@ WEIGHTS = "model.safetensors"
 SCORES = "scores.json"
 PROVENANCE = "provenance.json"
 CARD = "README.md"
+SHORTLIST = "shortlist.txt"  # one target token per line
 # One tokenizer for both languages, or one for each.
 TOKENIZERS = ({"tokenizer.model"}, {"source.model", "target.model"})
 OWN_MODEL = "own_model"  # in the provenance: the class of a model that is not `Transformer`
@@ -72,6 +73,15 @@ class Bundle:
     def own_tokenizer(self) -> bool:
         """Whether the user's own tokenizer is needed, whose code is not in the bundle."""
         return any(is_own(content) for content in self.tokenizer_files.values())
+
+    @property
+    def shortlist(self) -> list[str]:
+        """The only target tokens that fast searches consider; empty if they consider all."""
+        try:
+            lines = self.tokenizer_files.get(SHORTLIST, b"").decode().split("\n")
+        except UnicodeDecodeError:
+            raise BundleError(f"{self.path / SHORTLIST} is not UTF-8; {BUNDLE.remedy}") from None
+        return [line for line in lines if line]
 
     @property
     def tokenizer_names(self) -> tuple[str, str]:
@@ -140,8 +150,8 @@ def save_bundle(
         path: The folder to write.
         recipe: All settings of the training run.
         weights: The model's state by parameter name.
-        tokenizer_files: `tokenizer.model`, or `source.model` and `target.model`; other files are
-            stored as they are.
+        tokenizer_files: `tokenizer.model`, or `source.model` and `target.model`; perhaps
+            `shortlist.txt`; other files are stored as they are.
         scores: Names and values of what was measured.
         provenance: Where the model comes from: data fingerprint, steps, commit, hardware.
         precision: The precision of the stored weights; int8 has a scale per matrix row.
@@ -200,7 +210,7 @@ def load_bundle(path: str | Path) -> Bundle:
             "that wrote the bundle"
         ) from None
 
-    # All other files belong to the tokenizer.
+    # All other files belong to the tokenizer, the shortlist too.
     tokenizer_files = {name: (path / name).read_bytes() for name in digests if name not in required}
     _check_vocabulary(path, recipe.model, tokenizer_files)
     return Bundle(
