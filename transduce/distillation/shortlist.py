@@ -17,7 +17,7 @@ from transduce.errors import ConfigError, DataError
 from transduce.recipe import load_recipe
 from transduce.storage.bundle import Bundle
 
-SHARE = 0.9995  # of all tokens in the text
+SHARE = 0.9999  # of all tokens in the text
 
 
 def learn_shortlist(bundle: Bundle, recipe: str | Path, share: float = SHARE) -> bytes:
