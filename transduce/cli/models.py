@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,15 +79,15 @@ def _read_facts(installed: Installed) -> Facts:
     from transduce.storage.bundle import load_bundle
     from transduce.storage.model_card import licence
 
-    place = {"is_packaged": installed.is_packaged, "path": str(installed.path)}
+    known = Facts(installed.name, is_packaged=installed.is_packaged, path=str(installed.path))
     try:
         bundle = load_bundle(installed.path)
         parameters = _count_parameters(bundle)
     except TransduceError as error:
-        return Facts(installed.name, **place, error=str(error))  # type: ignore[arg-type]
+        return replace(known, error=str(error))
     bleu, bleu_on = _score(bundle)
-    return Facts(
-        name=installed.name,
+    return replace(
+        known,
         source_language=bundle.recipe.data.source_language,
         target_language=bundle.recipe.data.target_language,
         parameters=parameters,
@@ -95,7 +95,6 @@ def _read_facts(installed: Installed) -> Facts:
         bleu=bleu,
         bleu_on=bleu_on,
         licence=licence(bundle.card),
-        **place,  # type: ignore[arg-type]
     )
 
 
