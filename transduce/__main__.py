@@ -4,12 +4,19 @@ import gc
 import sys
 
 
+def _run() -> int:
+    from transduce.cli.commands import run
+
+    return run(sys.argv[1:])
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
-        from transduce.cli.commands import run  # here, so that importing this module is fast
+        # Imported here, so that importing this module is fast.
+        from transduce.cli.memory_limit import is_limited, run_in_child
 
-        status = run(sys.argv[1:])
+        status = run_in_child(_run) if is_limited() else _run()
     except KeyboardInterrupt:  # while modules are imported
         print("transduce: interrupted", file=sys.stderr)
         status = 130
