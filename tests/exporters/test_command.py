@@ -1,9 +1,13 @@
 """`transduce export` and `transduce import`, as a user types them."""
 
+import subprocess
+
 import pytest
 
 from tests.exporters import opus
 from transduce.cli.commands import run
+from transduce.errors import ExportError
+from transduce.exporters.output import complete_output
 
 
 def test_a_model_goes_out_and_comes_in(bundle, tmp_path, monkeypatch, capsys):
@@ -65,3 +69,40 @@ def test_an_imported_bundle_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "out").mkdir()
     assert run(["import", "huggingface", str(folder), "--out", str(tmp_path / "out")]) == 2
     assert "never overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(28, "No space left on device"), ExportError),
+        # safetensors
+        (RuntimeError("I/O error: No space left on device (os error 28)"), ExportError),
+        (RuntimeError("a bug"), RuntimeError),
+    ],
+)
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, error, expected):
+    def write():
+        with complete_output(tmp_path / "out") as work:
+            work.mkdir()
+            raise error
+
+    with pytest.raises(expected, match=r"out cannot be written \(No space left|a bug"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("size", ["100k", "300k"])
+@pytest.mark.parametrize("runtime", ["huggingface", "onnx"])
+def test_an_export_to_a_small_file_system_is_refused(bundle, tmp_path, size, runtime, capsys):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", tmp_path])
+    if mounted.returncode:
+        pytest.skip("only root may mount a file system")
+    try:
+        assert run(["export", str(bundle.path), "--to", runtime, str(tmp_path / "out")]) == 2
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+    message = capsys.readouterr().err
+    assert message.startswith(f"transduce: {tmp_path}/out cannot be written (No space left")
+    assert message.count("\n") == 1

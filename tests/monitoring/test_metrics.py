@@ -4,10 +4,12 @@ import json
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from transduce.errors import CheckpointError
+from transduce.monitoring import metrics
 from transduce.monitoring.metrics import read_metrics
 from transduce.monitoring.report import write_report
 from transduce.monitoring.watch import watch
@@ -132,6 +134,22 @@ def test_a_line_that_does_not_fit_the_disk_is_not_written_at_all(tmp_path):
     written = (tmp_path / "metrics.jsonl").read_text()
     assert [json.loads(line)["step"] for line in written.splitlines()] == [1, 2]
     assert written.endswith("\n")
+
+
+def test_tensorboard_leaves_a_full_disk_alone(tmp_path, monkeypatch):
+    """Its writer thread would end with a traceback."""
+    record = {"kind": "step", "step": 1, "time": 0.0, "loss": 2.0}
+    sink = metrics.TensorBoardSink(tmp_path, 0)
+    sink.write(record)
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    size = file.stat().st_size
+
+    monkeypatch.setattr(metrics.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    sink.write(record | {"step": 2})
+    sink.close()
+    assert file.stat().st_size == size
+    with pytest.raises(OSError, match="No space left on device"):
+        metrics.TensorBoardSink(tmp_path, 2)
 
 
 def test_status_is_running_stopped_or_finished(run):
