@@ -1,6 +1,7 @@
 """What a user types, what the program answers, and its exit status."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -293,12 +294,22 @@ def test_the_module_runs():
     assert done.stdout.startswith("Transformer  1,178,624 parameters")
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_file_name_that_is_not_utf8_is_written_as_its_bytes(stream, monkeypatch):
+    written = io.BytesIO()
+    text = io.TextIOWrapper(written, encoding="utf-8", write_through=True)
+    monkeypatch.setattr(sys, stream, text)
+    assert run(["greet", "you"], GROUPS) == 0
+    print("next:", os.fsdecode(b"caf\xe9.en"), "\ud800", file=text)
+    assert written.getvalue().endswith(b"next: caf\xe9.en ?\n")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
 def test_no_encoding_of_the_terminal_ends_in_a_trace(encoding, monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
     assert run(["describe", "base"]) == 0
-    print("\N{GRINNING FACE} \u00a3 \udcff")
+    print("\N{GRINNING FACE} \u00a3 \ud800")
     sys.stdout.flush()
     expected = {"ascii": "\N{GRINNING FACE} \u00a3 ?", "utf-8": "\N{GRINNING FACE} \u00a3 ?"}
     shown = written.getvalue().decode("utf-8" if encoding == "ascii" else encoding)

@@ -92,6 +92,15 @@ def test_segments_of_a_test_set_become_lines(tmp_path):
     assert unpacked(path, "a.sgm") == [b'R&D at AT&T: "5 < 6"\nspread over two lines\n\n']
 
 
+@pytest.mark.parametrize("entity", ['x SYSTEM "file:///etc/passwd"', "x 'many'"])
+def test_a_test_set_that_declares_entities_is_refused(tmp_path, entity):
+    """Nothing was ever read through one, but the text would have &x; in it."""
+    sgm = f'<!DOCTYPE srcset [<!entity {entity}>]><srcset><seg id="1">&x;</seg></srcset>'
+    path = tar(tmp_path / "a.tgz", {"a.sgm": sgm.encode()})
+    with pytest.raises(Damaged, match=r"a\.sgm declares entities of its own"):
+        unpacked(path, "a.sgm")
+
+
 def test_mark_up_around_talks_is_left_out(tmp_path):
     talk = b"<url>http://x</url>\n<title>T</title>\n One line.\nAnother.\n</transcript>\n\n"
     path = zipped(tmp_path / "a.zip", {"en-de/train.tags.en-de.en": talk})

@@ -14,6 +14,7 @@ from rich.console import Console
 from transduce.cli.commands import run as command
 from transduce.monitoring import watch as watching
 from transduce.monitoring.metrics import read_metrics
+from transduce.monitoring.terminal import step_figures
 from transduce.storage.lock import RUN_LOCK, is_run_locked, lock_run
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
@@ -197,3 +198,17 @@ def test_watching_starts_without_torch(run):
         capture_output=True,
         env={"PYTHONIOENCODING": "ascii", "PATH": ""},
     )
+
+
+def test_the_objective_is_shown_only_if_it_is_not_the_loss(run):
+    record = read_metrics_after_one_step(run)
+    assert "objective 7.000" in step_figures(record | {"objective": 7.0})
+    same = step_figures(record | {"objective": record["loss"]})
+    assert not any(figure.startswith("objective") for figure in same)
+
+
+def read_metrics_after_one_step(run):
+    """Return the record of a step."""
+    run.go(last=10)
+    (record,) = read_metrics(run.folder).of("step")
+    return record

@@ -450,14 +450,16 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(
         "data.test=[]",
         *(f"training.{override}" for override in overrides),
     ]  # d_ff as the bundle has it
+    start = shutil.copytree(whole / "best", tmp_path / "bundle")  # without the rest of its run
     assert (
         train_from_recipe(
-            str(other), overrides=overrides, run=tmp_path / "tuned", start_from=whole
+            str(other), overrides=overrides, run=tmp_path / "tuned", start_from=start
         ).state.step
         == 1
     )
     shown = capsys.readouterr().err
-    assert f"started: from {whole / 'best'}, with its model and its tokenizer" in shown
+    assert f"started: from {start}, with its model and its tokenizer" in shown
+    assert f"old-text: the text that {start} was trained on is not here, so what fine-" in shown
     unused = re.search("^fine-tuning keeps .* recipe are not used: (.*)$", shown, re.MULTILINE)
     preset_size = load_recipe(str(other)).model.d_model
     assert f"model.d_model = {preset_size}," in unused[1]

@@ -98,15 +98,26 @@ def _accept_every_character() -> None:
     """Let the output have any character, whatever the locale says.
 
     A terminal of the C locale gets UTF-8, as all others do; one with an older encoding gets a
-    question mark for what it cannot show.
+    question mark for what it cannot show. File names that are not UTF-8 are written as their bytes,
+    so that a suggested command can be pasted.
     """
+    codecs.register_error("file-names", _encode_file_name)
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):
             continue
         if codecs.lookup(stream.encoding).name == "ascii":
             stream.reconfigure(encoding="utf-8")
-        if stream.errors == "strict":
-            stream.reconfigure(errors="replace")
+        is_utf8 = codecs.lookup(stream.encoding).name == "utf-8"
+        if is_utf8 or stream.errors == "strict":
+            stream.reconfigure(errors="file-names" if is_utf8 else "replace")
+
+
+def _encode_file_name(error: UnicodeError) -> tuple[bytes, int]:
+    """Return the bytes of what Python could not decode in a file name, or else a question mark."""
+    assert isinstance(error, UnicodeEncodeError)
+    code = ord(error.object[error.start])
+    is_byte = 0xDC80 <= code <= 0xDCFF  # PEP 383
+    return bytes([code - 0xDC00]) if is_byte else b"?", error.start + 1
 
 
 def _dispatch(words: Sequence[str], groups: Groups) -> None:

@@ -129,7 +129,7 @@ def _decompressed(file: IO[bytes]) -> IO[bytes]:
 def _copy(stream: IO[bytes], name: str, file: BinaryIO) -> int:
     """Copy the sentences of a member into a file, and return the number of lines."""
     if name.endswith((".sgm", ".xml")):
-        return _copy_segments(stream, file)
+        return _copy_segments(stream, name, file)
     if "train.tags." in name:
         return _copy_untagged(stream, file)
     if name.endswith(".gz") and not isinstance(stream, gzip.GzipFile):
@@ -137,9 +137,11 @@ def _copy(stream: IO[bytes], name: str, file: BinaryIO) -> int:
     return _copy_lines(stream, file)
 
 
-def _copy_segments(stream: IO[bytes], file: BinaryIO) -> int:
+def _copy_segments(stream: IO[bytes], name: str, file: BinaryIO) -> int:
     """Copy the segments of a WMT or IWSLT test set."""
     text = stream.read().decode()
+    if re.search(r"<!ENTITY\b", text, re.IGNORECASE):
+        raise Damaged(f"{name} declares entities of its own, which no test set does")
     segments = re.findall(r"<seg\b[^>]*>(.*?)</seg>", text, flags=re.DOTALL | re.IGNORECASE)
     for segment in segments:
         words = unescape(segment, {"&quot;": '"', "&apos;": "'"}).split()

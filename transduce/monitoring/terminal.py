@@ -160,7 +160,8 @@ def step_figures(record: Record) -> list[str]:
     if record["peak_share"] is not None:
         figures.append(f"{record['peak_share']:.0%} of peak")
     figures.append(f"data wait {record['data_share']:.0%}")
-    if record["objective"] is not None:
+    # Without label smoothing it is the loss.
+    if record["objective"] not in (None, record["loss"]):
         figures.append(f"objective {record['objective']:.3f}")
     return figures
 

@@ -33,6 +33,14 @@ def find_old_store(bundle: Bundle, tokenizers: Sequence[str]) -> Store | None:
     return store if found == list(tokenizers) else None
 
 
+def describe_missing_text(place: str) -> str:
+    """Return what to do where the old text is not found."""
+    return (
+        f"the text that {place} was trained on is not here, so what fine-tuning loses on it is not "
+        "measured; compare both models on other text with transduce score"
+    )
+
+
 def describe_change(before: float, after: float, place: str) -> str:
     """Return what fine-tuning did to the BLEU of the old text."""
     message = f"BLEU {after:.1f} on the validation text of {place} ({before:.1f} before)"

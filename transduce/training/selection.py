@@ -21,7 +21,12 @@ from transduce.storage.checkpoint import average, best_checkpoints, checkpoints,
 from transduce.storage.installed import find_bundle
 from transduce.training.diagnosis import diagnose
 from transduce.training.distributed import World
-from transduce.training.fine_tuning import describe_change, find_old_store, scores_of
+from transduce.training.fine_tuning import (
+    describe_change,
+    describe_missing_text,
+    find_old_store,
+    scores_of,
+)
 from transduce.training.hooks import Hooks
 from transduce.training.run import RunState, StopReason
 from transduce.training.signals import Interrupted, Signals
@@ -94,15 +99,16 @@ class ModelSelector:
         result = self.score(weights)
         if result is not None:
             self.state.start = scores_of(result)
-        old = find_old_store(bundle, self.state.tokenizers) if self.world.is_main else None
-        if old is not None and self.recipe.training.validation_sentences:
+        if not self.world.is_main or not self.recipe.training.validation_sentences:
+            return
+        old = find_old_store(bundle, self.state.tokenizers)
+        if old is None:
+            message = describe_missing_text(str(bundle.path))
+        else:
             bleu = self._score_old(weights, old)
             self.state.old_bleu = bleu
-            self.progress.event(
-                self.state.step,
-                "old-text",
-                f"BLEU {bleu:.1f} on the validation text of {bundle.path}, before fine-tuning",
-            )
+            message = f"BLEU {bleu:.1f} on the validation text of {bundle.path}, before fine-tuning"
+        self.progress.event(self.state.step, "old-text", message)
 
     def score_old_again(self, bundle: Bundle) -> None:
         """Report what fine-tuning did to the old text, with the best model."""
