@@ -230,9 +230,7 @@ def bench(
     device: Annotated[str, Help("only for serve: where to translate", value="DEVICE")] = "cpu",
     peer: Annotated[
         str | None,
-        Help(
-            "only for serve: address of another server with the API of LibreTranslate (default: none)"
-        ),
+        Help("only for serve: address of a server with LibreTranslate's API (default: none)"),
     ] = None,
     json: Annotated[bool, Help("print JSON instead of a table")] = False,
 ) -> None:
