@@ -26,7 +26,7 @@ NOTEBOOK = DOCS / "tutorials" / "transformer.py"
 # Files outside docs/ that are part of the site.
 PATTERNS = (
     *("*.md", "examples/*.md", "examples/*.py", "recipes/*.md", "recipes/*.toml"),
-    "transduce/bundles/*/README.md",
+    *("recipes/*/*.md", "recipes/*/*.toml", "transduce/bundles/*/README.md"),
 )
 MOUNTED = [
     path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path.name != "ruff.toml"
