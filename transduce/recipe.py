@@ -206,6 +206,8 @@ def read_override(
         return name, tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return name, text  # a word without quotes: training.schedule=cosine
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        raise ConfigError(f"{name} is {text[:20]!r}...; expected a value that is shorter") from None
 
 
 def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any) -> SearchConfig:
