@@ -5,8 +5,13 @@ import sys
 
 
 def _run() -> int:
-    from transduce.cli.commands import run
+    from transduce.errors import TransduceError
 
+    try:
+        from transduce.cli.commands import run
+    except TransduceError as error:  # a system that is not supported
+        print(f"transduce: {error}", file=sys.stderr)
+        return 2
     return run(sys.argv[1:])
 
 

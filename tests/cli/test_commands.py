@@ -286,6 +286,18 @@ def test_the_exit_is_fast_unless_a_library_would_complain(imported, quick):
     assert done.stdout.splitlines()[1:] == [str(quick)]
 
 
+def test_a_system_without_fcntl_is_answered_in_one_line():
+    code = (
+        "import importlib.util, sys; find = importlib.util.find_spec;"
+        "importlib.util.find_spec = lambda name, *_: None if name == 'fcntl' else find(name);"
+        "from transduce.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("transduce: this system has no fcntl, with which transduce locks")
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_module_runs():
     done = subprocess.run(
         [sys.executable, "-m", "transduce", "describe", "tiny"], capture_output=True, text=True
