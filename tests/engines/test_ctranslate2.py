@@ -210,6 +210,18 @@ def test_a_place_that_cannot_be_written_is_replaced_by_the_users_cache(
     assert len(list((tmp_path / "cache/transduce/ctranslate2").glob("*-int8"))) == 1
 
 
+def test_a_conversion_is_checked_on_one_thread(bundle, tmp_path, monkeypatch):
+    """Two libraries that take turns on all cores would be slow on a busy machine."""
+    seen = []
+    monkeypatch.setattr(
+        "transduce.engines.self_check.compare_log_probs",
+        lambda *_: seen.append(torch.get_num_threads()),
+    )
+    torch.set_num_threads(2)
+    engines.converted(random_bundle(tmp_path / "b", bundle.tokenizer_files), "int8")
+    assert (seen, torch.get_num_threads()) == ([1], 2)
+
+
 def test_nothing_is_written_into_the_package(bundle, tmp_path, monkeypatch):
     mine = random_bundle(tmp_path / "package" / "b", bundle.tokenizer_files)
     monkeypatch.setattr(engines, "PACKAGED", tmp_path / "package")

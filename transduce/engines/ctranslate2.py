@@ -13,12 +13,13 @@ so a translation still does not depend on its neighbors. torch always considers 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -321,12 +322,31 @@ def _convert_and_check(bundle: Bundle, folder: Path, quantization: Quantization)
         if quantization != "float32":
             exact = Path(other)
             convert(bundle, exact, "float32")
-        engine = CTranslate2Engine(bundle, "cpu", quantization="float32", folder=exact)
-        compare_log_probs(
-            load_model(bundle),
-            "CTranslate2",
-            lambda source, target: engine.log_probs(source, target[:-1]),
-        )
+        with _one_thread():
+            engine = CTranslate2Engine(
+                bundle, "cpu", quantization="float32", folder=exact, threads=1
+            )
+            compare_log_probs(
+                load_model(bundle),
+                "CTranslate2",
+                lambda source, target: engine.log_probs(source, target[:-1]),
+            )
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one thread: two libraries that take turns on all cores wait for each other.
+
+    CTranslate2 sets the number of threads of torch, too.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _is_complete(folder: Path) -> bool:
