@@ -59,7 +59,8 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path):
     script.write_text("from transduce.data.workers import spread\nlist(spread(abs, range(3), 2))\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
-    assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+    # On a busy machine, the library's own warning about semaphores may follow.
+    assert "if __name__ == '__main__'" in done.stderr
 
 
 def test_a_script_may_come_through_standard_input():

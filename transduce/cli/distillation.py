@@ -114,8 +114,8 @@ def compress(
     shortlist: Annotated[
         Path | None,
         Help(
-            "restrict the output to the tokens that the target text of this recipe needs, which is "
-            "faster in CTranslate2",
+            "write only the tokens that the target text of this recipe needs, which is faster in "
+            "CTranslate2 (default: all tokens)",
             value="RECIPE",
         ),
     ] = None,
@@ -131,7 +131,7 @@ def compress(
 
     Examples:
         transduce compress runs/en-de --out en-de-int8
-        transduce compress runs/small/run --out int8 --shortlist runs/small/recipe.toml
+        transduce compress runs/small/run --out int8 --shortlist en-de.toml
         transduce compress runs/en-de --out int8 --source test.en --reference test.de
     """
     from transduce.distillation.comparison import compare, print_comparison
