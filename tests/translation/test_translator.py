@@ -121,6 +121,19 @@ def test_several_texts_keep_their_order_and_their_empty_ones(echo):
     assert echo.engine.calls == [4]
 
 
+def test_equal_sentences_are_searched_once(echo):
+    found = echo.translate(["in 98 weeks", "two", "in 98 weeks", "in 98 weeks"])
+    assert [each.text for each in found] == ["in 98 weeks", "two", "in 98 weeks", "in 98 weeks"]
+    echo.translate("a\u00a0" * 10_000)  # a line without an end, split into equal parts
+    assert echo.engine.calls[0] == 2
+    assert echo.engine.calls[1] <= 3
+
+
+def test_equal_sentences_with_different_beginnings_are_both_searched(echo):
+    echo.translate("in 98 weeks\nin 98 weeks", prefix="in")
+    assert echo.engine.calls == [2]
+
+
 def test_a_stream_is_read_as_it_is_needed(echo):
     read = []
     lines = (read.append(number) or f"line {number}" for number in range(100_000))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -308,7 +308,7 @@ class Translator:
         while start < len(sources):
             end = start + next(size)
             chunk = sources[start:end]
-            found = self._search(chunk, search, prefixes[start:end], options.confidences)
+            found = self._search_distinct(chunk, search, prefixes[start:end], options.confidences)
             start = end
 
             # Decode all hypotheses in one call.
@@ -318,6 +318,31 @@ class Translator:
                 texts = islice(decoded, len(hypotheses))
                 candidates = list(zip(hypotheses, texts, strict=True))
                 yield _Searched(search.limit(len(source)), candidates)
+
+    def _search_distinct(
+        self,
+        sources: list[list[int]],
+        search: SearchConfig,
+        prefixes: Sequence[Sequence[int]],
+        confidences: bool,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source; equal sources with equal prefixes share them."""
+        # A long text without an end is split into equal parts, and files repeat their lines.
+        pairs = zip_longest(sources, prefixes, fillvalue=())
+        keys = [(tuple(source), tuple(prefix)) for source, prefix in pairs]
+        first_of: dict[Any, int] = {}
+        for index, key in enumerate(keys):
+            first_of.setdefault(key, index)
+
+        first = list(first_of.values())
+        found = self._search(
+            [sources[index] for index in first],
+            search,
+            [prefixes[index] for index in first] if prefixes else (),
+            confidences,
+        )
+        hypotheses_of = dict(zip(first_of, found, strict=True))
+        return [hypotheses_of[key] for key in keys]
 
     def _search(
         self,
