@@ -237,6 +237,12 @@ def test_settings_come_after_the_recipe_wherever_they_are_written():
             "--tokens-per-step is not an option of transduce name; "
             "a setting is written training.tokens_per_step=value",
         ),
+        (
+            build,
+            ["base", "--batch-size", "64"],
+            "--batch-size is not an option of transduce name; "
+            "here it is the setting training.tokens_per_step (in tokens of each language)",
+        ),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named(command, words, message):

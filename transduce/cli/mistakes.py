@@ -35,6 +35,9 @@ def describe_unknown_option(
     setting = _find_setting(option_name.lstrip("-")) if takes_settings else ""
     if setting:
         return f"{message}; a setting is written {setting}=value"
+    ours = _find_foreign(option_name.lstrip("-")) if takes_settings else ""
+    if ours:
+        return f"{message}; here it is the setting {ours}"
     known_names = [option.option for option in options]
     if not known_names:
         return f"{message}; it has no options"
@@ -52,6 +55,13 @@ def _find_setting(option_name: str) -> str:
         if name in settings:
             return f"{section}.{name}"
     return ""
+
+
+def _find_foreign(option_name: str) -> str:
+    """Return our setting for the name that another library has for it (--lr), or ""."""
+    from transduce.recipe import FOREIGN
+
+    return FOREIGN.get(option_name.replace("-", "_"), "")
 
 
 def describe_wrong_use(option_name: str, options: Sequence[Argument], words: Sequence[str]) -> str:
