@@ -2,6 +2,10 @@
 
 import os
 
+# Before torch reads it. CTranslate2 and others reset torch to one thread per core in the middle of
+# a test; on busy cores, such threads spend most of their time waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -25,6 +29,14 @@ def pytest_runtest_setup():
     """Tiny models run many times faster on one thread; and what a test's libraries set (CTranslate2 does) ends with it,
     for results are the same to the bit only on the same number of threads."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _users_cache(tmp_path_factory):
+    """Tests neither see nor fill the user's cache, which keeps converted models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

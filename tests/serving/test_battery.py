@@ -136,11 +136,14 @@ def overload(bundle, seconds):
         queue = models.default.queue
         idle = statistics.median(latencies(server, 10))
         end = time.monotonic() + seconds
-        body = json.dumps({"text": "42 hours and 25 minutes. " * 8})
         headers = {"content-type": "application/json"}
 
         def client():
+            chance = random.Random(threading.get_ident())
             while time.monotonic() < end:
+                # Equal sentences would be translated once.
+                text = " ".join(f"{chance.randrange(10_000)} hours." for _ in range(8))
+                body = json.dumps({"text": text})
                 status, names, _ = server.request("POST", "/v1/translate", body, headers)
                 statuses.append(status)
                 retries.append(status == 200 or "retry-after" in names)
