@@ -152,7 +152,7 @@ def test_a_run_with_only_damaged_checkpoints_does_not_start_afresh(run):
         (path / "model.safetensors").unlink()
     with pytest.raises(
         CheckpointError,
-        match=r"all checkpoints .* are damaged \(the newest: .*step-000002/model.saf",
+        match=r"no checkpoint in .* can be used \(the newest: .*step-000002/model.saf",
     ) as error:
         load_newest(run)
     assert str(error.value).endswith(

@@ -30,6 +30,7 @@ from transduce.storage.sealed_folder import (
     verify_folder,
     write_folder,
 )
+from transduce.storage.tensors import TensorType
 
 Groups: TypeAlias = Mapping[str, Mapping[str, Tensor]]
 
@@ -58,18 +59,22 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.path} has no tensors {group!r}; it has {', '.join(self.groups)}"
             )
-        file = self.path / _file_of(group)
+        file = self.file(group)
         try:
             return load_file(file, device=str(device))
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}); {CHECKPOINT.remedy}") from None
 
-    def shapes(self, group: str) -> dict[str, list[int]]:
-        """Return the shape of each tensor of a group, without reading the tensors."""
-        file = self.path / _file_of(group)
+    def file(self, group: str) -> Path:
+        """Return the file with the tensors of a group."""
+        return self.path / _file_of(group)
+
+    def types(self, group: str) -> dict[str, TensorType]:
+        """Return the type of each tensor of a group, without reading the tensors."""
+        file = self.file(group)
         try:
             with safe_open(file, framework="pt") as tensors:
-                return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+                return _types(tensors)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}); {CHECKPOINT.remedy}") from None
 
@@ -104,7 +109,7 @@ def load_newest(
             damaged.append(str(error).partition(CHECKPOINT.remedy)[0].rstrip(":; "))
     if damaged:
         raise CheckpointError(
-            f"all checkpoints in {folder} are damaged (the newest: {damaged[0]}); restore one from "
+            f"no checkpoint in {folder} can be used (the newest: {damaged[0]}); restore one from "
             "a backup, or choose another folder for a new run"
         )
     return None
@@ -156,23 +161,26 @@ def average(paths: Sequence[Path], group: str = "model") -> dict[str, Tensor]:
         verify_folder(path, CHECKPOINT, only=[file])
     with ExitStack() as stack:
         models = [stack.enter_context(safe_open(path / file, framework="pt")) for path in paths]
-        shapes = _shapes(models[0])
+        types = _types(models[0])
         for path, model in zip(paths, models, strict=True):
-            if _shapes(model) != shapes:
+            if _types(model) != types:
                 raise CheckpointError(
                     f"{path / file} and {paths[0] / file} have different tensors; expected "
                     "checkpoints of one model"
                 )
         averaged = {}
-        for name in shapes:
+        for name in types:
             tensors = (model.get_tensor(name) for model in models)
             averaged[name] = _mean(tensors, len(models))
         return averaged
 
 
-def _shapes(model: Any) -> dict[str, list[int]]:
-    """Return the shapes of the tensors in an open safetensors file."""
-    return {name: model.get_slice(name).get_shape() for name in model.keys()}  # noqa: SIM118
+def _types(file: Any) -> dict[str, TensorType]:
+    """Return the types of the tensors in an open safetensors file."""
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    return {
+        name: TensorType(part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()
+    }
 
 
 class BackgroundSaver:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bundle needs it
@@ -18,6 +19,22 @@ if TYPE_CHECKING:  # importing torch takes seconds, and not every reader of a bu
 Precision = Literal["float32", "bf16", "float16", "int8"]
 
 CHUNK = 16 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The data type of a tensor, as safetensors calls it, and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(tensor: Tensor) -> TensorType:
+        """Return the type of a tensor; of a sharded one, that of the whole."""
+        return TensorType(_type_name(tensor), tuple(tensor.shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
 
 
 def file_size(tensors: Mapping[str, Tensor]) -> int:

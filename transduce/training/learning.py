@@ -11,16 +11,17 @@ from torch import Tensor
 from transduce.config import Recipe
 from transduce.data.batches import Layout
 from transduce.kernels.accelerate import accelerate, deviation
+from transduce.storage.tensors import TensorType
 from transduce.training.cuda_graph import GraphedStep
 from transduce.training.distributed import World, distribute
 from transduce.training.hooks import Hooks
 from transduce.training.memory import recompute_activations
+from transduce.training.misfit import average_misfit, optimizer_misfit, weights_misfit
 from transduce.training.state_dict import (
     Groups,
     collect,
     gather,
     load_weights,
-    misfit,
     restore,
     shard_like,
 )
@@ -127,9 +128,28 @@ class Learning:
             groups["ema"] = gather(self.ema)
         return groups
 
-    def misfit(self, shapes: Mapping[str, Mapping[str, list[int]]]) -> str | None:
-        """Return what in a saved state does not fit the model and its optimizers, or None."""
-        return misfit(self._learner, shapes, standard=self._hooks.optimizers is None)
+    @property
+    def groups(self) -> set[str]:
+        """The names of the groups that `collect` returns after a step."""
+        return {"model", "optimiser"} | ({"ema"} if self._training.ema else set())
+
+    def misfit(self, group: str, saved: Mapping[str, TensorType]) -> str | None:
+        """Return what in a saved group of tensors does not fit this state, or None."""
+        if group == "model":
+            return weights_misfit(self.model, saved)
+        if group == "ema":
+            return average_misfit(self.model, saved)
+        if group == "optimiser":
+            parameter_groups = sum(len(optimizer.param_groups) for optimizer in self.optimizers)
+            standard = self._hooks.optimizers is None
+            return optimizer_misfit(
+                self.model,
+                saved,
+                parameter_groups,
+                standard=standard,
+                complete=standard and self._hooks.model is None,
+            )
+        return "it is no part of a training state"
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore the state that `collect` returned."""

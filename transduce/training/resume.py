@@ -40,10 +40,13 @@ def _refuse_misfit(checkpoint: Checkpoint, learning: Learning, hooks: Hooks) -> 
         raise CheckpointError(f"{checkpoint.path / PROGRESS} was changed: {error}") from None
     if state.hooks != hooks.names:
         return  # that is an error with a message of its own
-    shapes = {group: checkpoint.shapes(group) for group in checkpoint.groups}
-    problem = learning.misfit(shapes)
-    if problem:
-        raise CheckpointError(f"{checkpoint.path} is not of this run: {problem}")
+    expected = learning.groups if state.step else learning.groups - {"ema"}
+    for group in sorted(expected - set(checkpoint.groups)):
+        raise CheckpointError(f"{checkpoint.file(group)} is missing")
+    for group in checkpoint.groups:
+        problem = learning.misfit(group, checkpoint.types(group))
+        if problem:
+            raise CheckpointError(f"{checkpoint.file(group)} is not of this run: {problem}")
 
 
 def read_state(checkpoint: Checkpoint, run: Path, store: Store, hooks: Hooks) -> RunState:

@@ -50,39 +50,6 @@ def collect(learner: nn.Module, optimizers: list[Optimizer]) -> Groups:
     return {"model": model, "optimiser": tensors}
 
 
-def misfit(
-    learner: nn.Module, shapes: Mapping[str, Mapping[str, list[int]]], *, standard: bool
-) -> str | None:
-    """Return what in a saved state does not fit the model and its optimizer, or None.
-
-    With `standard`, the optimizer's tensors have the shape of their parameter, or are numbers.
-    Tensors of another shape would be written beyond their memory.
-    """
-    missing = sorted({"model", "optimiser"} - shapes.keys())
-    if missing:
-        return f"it has no tensors {missing[0]!r}"
-    expected = {
-        name.removeprefix(PREFIX): list(weight.shape)
-        for name, weight in get_model_state_dict(learner).items()
-        if isinstance(weight, Tensor)
-    }
-    for group in sorted(shapes.keys() & {"model", "ema"}):
-        for name, shape in shapes[group].items():
-            if name in expected and shape != expected[name]:
-                return f"{name} is {shape}, but {expected[name]} in the model"
-
-    # The state of the optimizer: "encoder.0...weight/exp_avg", or "group 0/steps:int".
-    for name, shape in shapes["optimiser"].items():
-        owner = name.partition("/")[0].removeprefix(PREFIX)
-        if not standard or owner.startswith(GROUP):
-            continue
-        if owner not in expected:
-            return f"{name} belongs to no weight of the model"
-        if shape not in ([], expected[owner]):
-            return f"{name} is {shape}, but the weight is {expected[owner]}"
-    return None
-
-
 def restore(
     learner: nn.Module, optimizers: list[Optimizer], groups: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
