@@ -206,14 +206,6 @@ def test_of_equal_scores_the_lower_loss_is_better(prepared, tmp_path, monkeypatc
     assert (state.best_step, state.step) == (12, 12)
 
 
-def test_a_damaged_finished_file_is_ignored(prepared, whole, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    for damage in (b"", b"{", b"[]", b'{"step": null}'):
-        (run / FINISHED).write_bytes(damage)
-        assert read_finished(run) is None
-
-
 def test_a_failed_save_is_reported_at_once(prepared, tmp_path, monkeypatch):
     def full(*_):
         raise CheckpointError("no room")
@@ -935,11 +927,37 @@ def test_a_checkpoint_with_other_tensors_is_named_and_the_one_before_used(
     )
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, '{"step": 1e999}', '{"step": "12"}', "[]"])
-def test_a_finished_file_that_was_edited_is_ignored(content, whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    (tmp_path / "run/finished.json").write_text(content)
-    assert read_finished(tmp_path / "run") is None
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("[]", "it is not a JSON object"),
+        ({"step": None}, "it has no step"),
+        ({"step": math.inf}, "step is 'inf'; expected a whole number"),
+        ({"step": "12"}, "step is '12'; expected a whole number"),
+        ({"step": 4}, "best_step is 12, after step 4"),
+        ({"latest": {"loss": -2.5}}, "latest has the loss -2.5; expected one that is not negative"),
+        ({"judged_by": "loss", "best": -3.5}, "best has the loss -3.5; expected"),
+        ({"judged_by": "loss", "scores": {"6": -4.5}}, "scores has the loss -4.5; expected"),
+        ({"best": 1e9}, "best has the score 1e+09; expected one from 0 to 100"),
+        ({"judged_by": "luck"}, "judged_by is 'luck'; expected 'bleu' or 'loss'"),
+    ],
+)
+def test_a_finished_file_that_was_edited_is_named_and_the_checkpoint_used(
+    content, found, prepared, whole, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    written = (run / FINISHED).read_bytes()
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(written), **content})
+    (run / FINISHED).write_text(content)
+    train(prepared[1], prepared[2], run, ALONE)
+    shown = capsys.readouterr().err
+    assert f"{run / FINISHED} was changed: {found}" in shown
+    assert "; the newest checkpoint is used instead\n" in shown
+    assert (run / FINISHED).read_bytes() == written
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"0" * 64, b"0" * 64 + b" a\0b"])

@@ -16,6 +16,7 @@ from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
 
 FORMAT = 2  # of the state as JSON
+HIGHEST_SCORE = 100.01  # of BLEU and chrF: 100, and room for rounding
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class RunState:
     def from_json(progress: Any) -> RunState:
         """Rebuild a state from the JSON values in a checkpoint.
 
-        Values of another type than the state's raise a ValueError. Names that the state does not
-        have, from another version, are left out.
+        Values that training would not have written raise a ValueError. Names that the state does
+        not have, from another version, are left out.
         """
         if not isinstance(progress, dict):
             raise ValueError("it is not a JSON object")
@@ -88,7 +89,30 @@ class RunState:
             raise ValueError("it has no step")
         if progress.get("format", 1) != 1:  # the first format had negated losses
             values = _negate_losses(values)
-        return RunState(**values)
+        state = RunState(**values)
+        state._check()
+        return state
+
+    def _check(self) -> None:
+        """Raise a ValueError for values that contradict each other or cannot be scores."""
+        if self.judged_by not in ("", "bleu", "loss"):
+            raise ValueError(f"judged_by is {self.judged_by[:40]!r}; expected 'bleu' or 'loss'")
+        for name in ("best_step", "validated"):
+            if getattr(self, name) > self.step:
+                raise ValueError(f"{name} is {getattr(self, name):,}, after step {self.step:,}")
+
+        # In memory a higher score is better, so a loss is negative.
+        scores = [("latest", metric, value) for metric, value in self.latest.items()]
+        scores += [("scores", self.judged_by, value) for value in self.scores.values()]
+        if math.isfinite(self.best):
+            scores.append(("best", self.judged_by, self.best))
+        for name, metric, value in scores:
+            if metric == "loss" and value > 0:
+                raise ValueError(
+                    f"{name} has the loss {-value:.4g}; expected one that is not negative"
+                )
+            if metric in ("bleu", "chrf") and not 0 <= value < HIGHEST_SCORE:
+                raise ValueError(f"{name} has the score {value:.4g}; expected one from 0 to 100")
 
     def stop_by_score(self, training: TrainingConfig) -> StopReason | None:
         """Return why the scores end the run under the current settings, or None.

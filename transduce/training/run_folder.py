@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -210,12 +211,19 @@ def mark_finished(run: Path, state: RunState) -> None:
 
 
 def read_finished(run: Path) -> RunState | None:
-    """Return the final state of a finished run; None if it is not finished or the file damaged."""
+    """Return the final state of a finished run, or None if it is not finished.
+
+    A file that was edited raises a ValueError.
+    """
     try:
-        state = RunState.from_json(json.loads((run / FINISHED).read_bytes()))
-    except (OSError, ValueError, RecursionError):
+        content = (run / FINISHED).read_bytes()
+    except OSError:
         return None
-    return state if state.step else None
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    return RunState.from_json(values)
 
 
 def find_finished(
@@ -225,8 +233,16 @@ def find_finished(
 
     A finished run that has to train further needs its checkpoints.
     """
-    state = read_finished(run)
     reason = None
+    try:
+        state = read_finished(run)
+    except ValueError as error:
+        state = None
+        if world.is_main:
+            print(
+                f"{run / FINISHED} was changed: {error}; the newest checkpoint is used instead",
+                file=sys.stderr,
+            )
     if state is not None and state.tokenizers == tokenizers:
         reason = state.stop_reason(recipe.training)
 
