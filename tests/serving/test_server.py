@@ -34,6 +34,15 @@ def test_a_port_in_use_is_reported_in_one_line():
         bind("no-such-host.invalid", 8000)
 
 
+def test_the_body_of_an_answer_does_not_wait_until_its_head_is_confirmed():
+    with (
+        contextlib.closing(bind("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 @contextlib.contextmanager
 def process(bundle, *options):
     """`transduce serve` as a process: itself and its port."""
