@@ -321,6 +321,8 @@ def test_the_model_sees_plain_text(text, plain):
         ("a b <br/>", "B A", [(0, 1), (1, 0)], "B A <br/>"),  # what came last comes last
         ("a <x/> b", "A B", [(0, 0), (1, 1)], "A <x/> B"),  # with the spaces that it had
         ("a <x/>b", "A B", [(0, 0), (1, 1)], "A <x/>B"),
+        ("a<x/> b", "A B", [(0, 0), (1, 1)], "A<x/> B"),  # as a footnote stands
+        ("a b<x/> c.", "A C B.", [(0, 0), (1, 2), (2, 1), (3, 3)], "A C B<x/>."),
         ("<!-- c --> a  b", "A B", [(0, 0), (1, 1)], "<!-- c --> A B"),
         (
             "<b>{x}</b> is here",

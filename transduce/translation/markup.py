@@ -186,6 +186,7 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
         right = offset + len(stand_in) in plain.added_spaces
         before = text[match.start() - 1 : match.start()]
         after = text[match.end() : match.end() + 1]
+        follows = is_single_tag and after.isspace() and bool(before.strip())
         spans.append(
             Span(
                 text=terms[match[0]] if term else match[0],
@@ -196,8 +197,9 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
                 glued=(left, right) if stand_in else (is_single_tag and right, False),
                 spaced=(
                     is_single_tag and before.isspace(),
-                    is_single_tag and after.isspace(),
+                    is_single_tag and after.isspace() and not follows,
                 ),
+                follows=follows,
                 is_long_word=bool(match["long_word"]),
             )
         )

@@ -44,6 +44,8 @@ class Span:
     glued: tuple[bool, bool]
     # Whether a tag without a partner has spaces on its left and right.
     spaced: tuple[bool, bool] = (False, False)
+    # Whether a tag without a partner is attached to the word before it, such as a footnote.
+    follows: bool = False
     is_long_word: bool = False  # whether it is a word that is too long to be translated
 
 
@@ -104,15 +106,15 @@ class Target:
             return best
         return self._proportional(source[0], within), self._proportional(source[1], within)
 
-    def before(self, source: int, within: Range) -> int:
-        """Return the word before which a span belongs that was before this source word."""
-        for word in range(*within):
-            if source in self.sources[word]:
-                return word
-        for word in reversed(range(*within)):
-            if source - 1 in self.sources[word]:
-                return word + 1
-        return self._proportional(source, within)
+    def before(self, source: int, within: Range, *, follows: bool = False) -> int:
+        """Return the word before which a span belongs that was before this source word.
+
+        If it `follows` the word before it, the position of that one decides.
+        """
+        first = [word for word in range(*within) if source in self.sources[word]][:1]
+        last = [word + 1 for word in range(*within) if source - 1 in self.sources[word]][-1:]
+        found = last + first if follows else first + last
+        return found[0] if found else self._proportional(source, within)
 
     def _proportional(self, source: int, within: Range) -> int:
         """Return the word at the same relative position."""
@@ -146,7 +148,8 @@ def place(spans: Sequence[Span], wanted: Container[int], target: Target) -> list
         source = (0, target.source_words)
         if index >= 0:
             span = spans[index]
-            earliest = ends[low] if span.text.startswith("</") else starts[low]
+            is_behind = span.follows or span.text.startswith("</")
+            earliest = ends[low] if is_behind else starts[low]
             at = min(max(at, earliest), latest)
             placed.append((at, index))
             source = (span.word, span.end)
@@ -192,7 +195,11 @@ def _arrange(
             last = source[1] - bool(span.stand_in)
             edges = {last: within[1], source[0]: within[0]}
             at_edge = span.word in edges
-            point = edges[span.word] if at_edge else target.before(span.word, within)
+            point = (
+                edges[span.word]
+                if at_edge
+                else target.before(span.word, within, follows=span.follows)
+            )
             # Half of a pair that extends over several sentences: keep the order.
             if span.partner < 0 and not span.stand_in:
                 point = max(point, earliest)

@@ -51,7 +51,7 @@ def test_a_cue_is_one_text_and_a_dialogue_is_several():
     seen = []
     translated(SRT, lambda texts: seen.extend(texts) or texts)
     assert seen == [
-        "this is one long sentence over two lines", "<i>above</i>", "- who is it?", "- me.", "the end",
+        "this is one long sentence over two lines", "<i>above</i>", "who is it?", "me.", "the end",
     ]  # fmt: skip
 
 

@@ -19,7 +19,8 @@ _CUE_TEXT = re.compile(
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _POSITION = re.compile(r"(?:\{\\[^{}]*\})*")  # such as {\an8} at the start of a cue
 _TAG = re.compile(r"<[^<>]*>")
-_DIALOGUE = ("-", "\u2013", "\u2014")  # each line has another speaker
+_DASHES = "-\u2013\u2014"  # at the start of a line: a speaker begins
+_SPEAKER = re.compile(rf"\s*[{_DASHES}]\s*(?=\w)|")
 
 
 def translate_subtitles(job: Job) -> bytes:
@@ -37,7 +38,11 @@ def translate_subtitles(job: Job) -> bytes:
         parts = lines if _is_dialogue(lines) else [" ".join(line.strip() for line in lines)]
         texts += parts
         counts.append(len(parts))
-    translations = iter(job.translate(texts))
+    # A model takes a sentence behind a dash for the rest of one.
+    dashes = [_start(_SPEAKER, text) for text in texts]
+    without = [text[len(dash) :] for text, dash in zip(texts, dashes, strict=True)]
+    found = job.translate(without)
+    translations = iter([dash + text for dash, text in zip(dashes, found, strict=True)])
 
     # Write what is between the cues, and the new cues.
     written = []
@@ -59,16 +64,21 @@ def _find_cues(text: str) -> list[tuple[int, int]]:
     for timing in _TIMING.finditer(text):
         found = _CUE_TEXT.match(text, timing.end())
         if found:
-            start = _POSITION.match(text, found.start())
-            assert start is not None
-            end = found.end() - len(found[0]) + len(found[0].rstrip("\r\n"))
-            cues.append((start.end(), end))
+            start = found.start() + len(_start(_POSITION, found[0]))
+            cues.append((start, found.start() + len(found[0].rstrip("\r\n"))))
     return cues
+
+
+def _start(pattern: re.Pattern[str], text: str) -> str:
+    """Return the start of a text that matches a pattern, which may be nothing."""
+    match = pattern.match(text)
+    assert match is not None
+    return match[0]
 
 
 def _is_dialogue(lines: list[str]) -> bool:
     return len(lines) > 1 and all(
-        _TAG.sub("", line).lstrip().startswith(_DIALOGUE) for line in lines
+        _TAG.sub("", line).lstrip().startswith(tuple(_DASHES)) for line in lines
     )
 
 
