@@ -65,6 +65,15 @@ def test_a_batch_with_alternatives_and_an_unknown_source(server, translator):
     assert isinstance(server.post("/translate", one)[1]["alternatives"], list)
 
 
+@pytest.mark.parametrize(
+    ("text", "language"), [("bank", "en"), ("Stop", "en"), ("Das ist ein schönes Land.", "de")]
+)
+def test_a_word_that_may_be_in_the_target_language_is_translated(server, text, language):
+    _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})
+    assert answer["detectedLanguage"]["language"] == language
+    assert (answer["translatedText"] == text) == (language == "de")
+
+
 @pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "..."])
 def test_texts_without_words_come_back_unchanged(server, text):
     _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from transduce.serving import text_work
 from transduce.serving.caller import Busy
-from transduce.serving.languages import detect, targets
 from transduce.serving.libretranslate import AUTO, admit, check_pair, read_language
 from transduce.serving.parameters import MULTIPART, Parameters
 from transduce.serving.security import RequestError
@@ -131,16 +131,9 @@ def _text_translator(
         service.check_texts(request, [together], too_much=400)
         language = source
         if source == AUTO:
-            known = targets(service.models)
-            possible = [code for code in known if target in known[code]]
-            found = detect(together, possible)
-            language = found[0].language if found else possible[0]
-        if language == target:
-            return texts
-        model = service.models.for_languages(language, target)
-        if model is None or not texts:
-            return texts
-        return [translation.text for translation in model.translator.translate(texts)]
+            language = text_work.detect_source(service.models, together, target).language
+        planned = text_work.plan(service.models, texts, language, target)
+        return [translation.text for translation in text_work.carry_out(planned)]
 
     return translate
 

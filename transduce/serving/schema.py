@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
 from starlette.requests import Request
 
 from transduce.serving.security import RequestError
@@ -12,6 +20,7 @@ from transduce.serving.security import RequestError
 # A head: its kind, layer and number, both from 1.
 HEAD = r"^(encoder|decoder|cross)\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"
 MOST_TERMS = 1000  # of a glossary
+_NOT_NAMES = ("string", "list", "[key]")  # the kind of a value, where pydantic says its place
 # In JSON, 2.0 is an integer, too.
 Whole = BeforeValidator(lambda value: _whole(value))
 Text = Annotated[str, Field(description="A text of any length, with markup.")]
@@ -27,7 +36,10 @@ class Strict(BaseModel):
 class TranslateRequest(Strict):
     """Texts to translate, and what to return besides the translations."""
 
-    text: str | Annotated[list[Text], Field(min_length=1)]
+    text: Annotated[
+        Annotated[str, Tag("string")] | Annotated[list[Text], Field(min_length=1), Tag("list")],
+        Discriminator(lambda value: "list" if isinstance(value, list) else "string"),
+    ]
     model: str | None = None
     n_best: Annotated[int, Field(ge=1, le=16), Whole] = 1
     alignments: bool = False
@@ -162,7 +174,8 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
 def _first_problem(error: ValidationError) -> str:
     """Return the first problem of a body in one line."""
     problem: dict[str, Any] = dict(error.errors(include_url=False, include_input=False)[0])
-    place = ".".join(map(str, problem["loc"]))
+    names = [str(name) for name in problem["loc"] if name not in _NOT_NAMES]
+    place = ".".join(name for name in names if name.strip())
     message = " ".join(str(problem["msg"]).split())[:300]
     if problem["type"] == "extra_forbidden":
         return f"{place} is not a setting of this request; see /openapi.json"

@@ -9,6 +9,8 @@ from transduce.serving.languages import Detection, detect, targets
 from transduce.serving.models import Models, ServedModel, base
 from transduce.translation.result import Translation
 
+SURE = 90.0  # percent from which a detected language is not doubted
+
 
 @dataclass(frozen=True)
 class Work:
@@ -20,23 +22,34 @@ class Work:
 
 
 def plan(models: Models, texts: Sequence[str], source: str | None, target: str) -> list[Work]:
-    """Choose a model for each text. Without a source, its language is detected.
-
-    Detection only considers languages that can be translated to the target, and the target.
-    """
-    known = targets(models)
-    possible = [language for language in known if base(target) in known[language]]
+    """Choose a model for each text. Without a source, its language is detected."""
     planned = []
     for text in texts:
-        if source is not None:
-            detection = Detection(base(source), 100.0)
+        if source is None:
+            detection = detect_source(models, text, target)
         else:
-            found = detect(text, possible)
-            detection = found[0] if found else Detection(_fallback(known), 0.0)
+            detection = Detection(base(source), 100.0)
         stays = detection.language == base(target)
         model = None if stays else models.for_languages(detection.language, target)
         planned.append(Work(text, detection, model))
     return planned
+
+
+def detect_source(models: Models, text: str, target: str) -> Detection:
+    """Return the language of a text among those that can be translated to the target, and it.
+
+    A word such as "bank" may be in both. Only a text that is surely in the target language stays as
+    it is, for a translation that is not necessary does less harm than one that is missing.
+    """
+    target = base(target)
+    known = targets(models)
+    possible = [language for language in known if target in known[language]]
+    found = detect(text, possible)
+    is_sure = bool(found) and found[0].confidence >= SURE
+    others = [detection for detection in found if detection.language != target]
+    if others and not is_sure:
+        return others[0]
+    return found[0] if found else Detection("en" if "en" in possible else possible[0], 0.0)
 
 
 def carry_out(planned: Sequence[Work], n_best: int = 1) -> list[Translation]:
@@ -50,8 +63,3 @@ def carry_out(planned: Sequence[Work], n_best: int = 1) -> list[Translation]:
         for place, translation in zip(places, translations, strict=True):
             results[place] = translation
     return results
-
-
-def _fallback(known: dict[str, list[str]]) -> str:
-    """Return the language of a text that has none, such as a number."""
-    return "en" if "en" in known else next(iter(known), "en")
