@@ -10,6 +10,7 @@ import pytest
 from tests.serving.running import running
 from transduce.errors import ConfigError, InputError
 from transduce.serving.models import load_models
+from transduce.serving.queue import QueueSettings
 from transduce.serving.security import read_keys
 from transduce.serving.settings import ServerSettings
 
@@ -212,6 +213,16 @@ def test_a_caller_that_is_too_fast_is_slowed_down(make_server):
         assert json.loads(content) == {"error": "Slowdown: 3 per 1 minute"}
 
 
+def test_who_guesses_keys_is_slowed_down_and_the_others_are_not(make_server):
+    keys = frozenset({"secret"})
+    with make_server(api_keys=keys, requests_per_minute=2) as server:
+        guesses = [{"Authorization": f"Bearer {number}"} for number in range(3)]
+        statuses = [server.post("/v1/translate", {"text": "42"}, guess)[0] for guess in guesses]
+        assert statuses == [403, 403, 429]
+        key = {"Authorization": "Bearer secret"}
+        assert server.post("/v1/translate", {"text": "42"}, key)[0] == 200
+
+
 def test_metrics_and_the_log_hold_neither_texts_nor_keys_nor_made_up_paths(make_server, capsys):
     with make_server(api_keys=frozenset({"secret-key"}), writes_log=True) as server:
         key = {"authorization": "Bearer secret-key"}
@@ -278,7 +289,18 @@ def test_keys_are_read_from_a_file(tmp_path):
         read_keys(tmp_path / "nothing")
 
 
-def test_settings_that_cannot_work_are_refused():
-    for name in ("requests_per_minute", "max_characters", "answer_seconds", "drain_seconds"):
-        with pytest.raises(ConfigError, match=name):
-            ServerSettings(**{name: -1})
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "message"),
+    [
+        (ServerSettings, "requests_per_minute", -1, "--rate is -1; expected at least 0"),
+        (ServerSettings, "max_characters", 0, "--max-characters is 0"),
+        (ServerSettings, "answer_seconds", float("nan"), "--seconds is nan"),
+        (ServerSettings, "drain_seconds", -1, "--drain is -1"),
+        (ServerSettings, "allowed_origins", ("example.org",), "--cors is 'example.org'; expected"),
+        (ServerSettings, "allowed_origins", ("https://a.org/b",), "--cors is"),
+        (QueueSettings, "queue_tokens", 0, "--queue-tokens is 0; expected at least 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(kind, name, value, message):
+    with pytest.raises(ConfigError, match=message):
+        kind(**{name: value})

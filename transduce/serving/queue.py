@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import SearchConfig
+from transduce.errors import ConfigError
 from transduce.search.hypothesis import Hypothesis, Job
 from transduce.serving.caller import Busy, Caller, Cancelled, current_caller
 
@@ -38,6 +39,11 @@ class QueueSettings:
     # arrives in the meantime waits for this batch.
     share_tokens: int = 128
     queue_tokens: int = 65_536  # source tokens that may wait
+
+    def __post_init__(self) -> None:
+        """Refuse a queue that nothing can enter."""
+        if self.queue_tokens < 1:
+            raise ConfigError(f"--queue-tokens is {self.queue_tokens}; expected at least 1")
 
 
 @dataclass(eq=False)

@@ -39,7 +39,8 @@ def read_keys(file: Path) -> frozenset[str]:
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the keys in {file} cannot be read ({error})") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"{file} cannot be read ({reason}); expected a file of API keys") from None
     keys = frozenset(line.strip() for line in lines if line.strip() and line.strip()[0] != "#")
     if not keys:
         raise ConfigError(f"{file} contains no key; expected one on each line")
@@ -70,6 +71,7 @@ class Gate:
             missing: The status if there is no key.
         """
         key = key_of(request) or key
+        address = request.client.host.encode() if request.client else b""
         if self.needs_key:
             if not key:
                 raise RequestError(
@@ -79,13 +81,14 @@ class Gate:
             digest = _digest(key)
             matches = [hmac.compare_digest(digest, known) for known in self._digests]
             if not any(matches):
+                self._take(address)  # who guesses keys is slowed down, too
                 raise RequestError(403, "Invalid API key")
-        if self._rate:
-            address = request.client.host if request.client else ""
-            self._take(_digest(key) if self.needs_key and key else address.encode())
+        self._take(_digest(key) if self.needs_key and key else address)
 
     def _take(self, caller: bytes) -> None:
         """Count one request of a caller (a token bucket)."""
+        if not self._rate:
+            return
         now = time.monotonic()
         allowed, since = self._allowances.pop(caller, (float(self._most), now))
         allowed = min(self._most, allowed + (now - since) * self._rate)

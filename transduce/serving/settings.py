@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from transduce.errors import ConfigError
 
+# By the name of a setting: its smallest value, and what users call it.
 _LEAST = {
-    "requests_per_minute": 0,
-    "max_characters": 1,
-    "answer_seconds": 0.001,
-    "drain_seconds": 0,
-    "max_connections": 1,
-    "max_requests": 1,
+    "requests_per_minute": (0, "--rate"),
+    "max_characters": (1, "--max-characters"),
+    "answer_seconds": (0.001, "--seconds"),
+    "drain_seconds": (0, "--drain"),
+    "max_connections": (1, "max_connections"),
+    "max_requests": (1, "max_requests"),
 }
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +43,13 @@ class ServerSettings:
     log_text: bool = False  # whether the access log has the texts
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot work."""
-        for name, least in _LEAST.items():
+        """Refuse settings that cannot work."""
+        for name, (least, option) in _LEAST.items():
             value = getattr(self, name)
             if not least <= value < float("inf"):
-                raise ConfigError(f"{name} is {value}; expected at least {least}")
+                raise ConfigError(f"{option} is {value}; expected at least {least}")
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"--cors is {origin!r}; expected an origin such as https://example.org, or *"
+                )
