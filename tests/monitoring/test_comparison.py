@@ -20,7 +20,20 @@ def test_runs_are_rows_of_a_table_and_curves_of_one_plot(tmp_path, capsys, monke
         ("100", "25.0", "100", "4.000"),
     ]
     assert "validation BLEU  one 12.5  two 25" in shown
-    assert "transduce score one two SOURCE REFERENCE" in shown
+    assert "transduce compare one two --test" in shown
+
+
+def test_long_names_of_runs_are_readable_in_80_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    names = [f"runs/from-english-to-german-{number}" for number in (1, 2)]
+    for name in names:
+        Run(tmp_path / name).go(last=50, finish=True)
+    capsys.readouterr()
+    run_command(["compare", *names])
+    table, _, _ = capsys.readouterr().out.partition("validation loss")
+    assert "\u2026" not in table
+    assert "".join(line[:25].strip() for line in table.splitlines()[4:]) == "".join(names)
 
 
 @pytest.mark.parametrize("count", [1, 9])

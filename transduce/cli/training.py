@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -108,17 +109,36 @@ def watch(
 
 def compare(
     runs: Annotated[tuple[Path, ...], Help("the run folders", value="RUN")],
+    *,
+    test: Annotated[
+        bool,
+        Help(
+            "translate the test text of the runs (or their validation text) with each best model, "
+            "and compare the runs with the first one by a paired bootstrap test"
+        ),
+    ] = False,
 ) -> None:
     """Compare training runs: scores, time and curves.
 
     Examples:
         transduce compare runs/small runs/base
+        transduce compare runs/small runs/base --test
     """
     from rich.console import Console
 
     from transduce.monitoring.comparison import compare_runs
 
-    compare_runs(runs, Console(highlight=False))
+    console = Console(highlight=False)
+    compare_runs(runs, console)
+    if not test:
+        words = ["transduce", "compare", *map(str, runs), "--test"]
+        hint = f"whether a difference is more than chance: {shlex.join(words)}"
+        console.print(hint, markup=False, soft_wrap=True)
+        return
+    from transduce.evaluation.runs import compare_translations
+    from transduce.evaluation.show import print_table
+
+    print_table(compare_translations(runs), console)
 
 
 COMMANDS: dict[str, Command] = {

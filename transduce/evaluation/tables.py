@@ -34,7 +34,7 @@ def _scores(report: Report) -> Table:
     rows = []
     for key in report.systems[0].scores:
         scores = [system.scores[key] for system in report.systems]
-        cells = [_cell(score) for score in scores]
+        cells = [score_cell(score) for score in scores]
         rows.append((scores[0].name, *cells, scores[0].signature))
     if any(system.perplexity for system in report.systems):
         cells = [_perplexity(system) for system in report.systems]
@@ -47,7 +47,7 @@ def _scores(report: Report) -> Table:
             f"{PLUS_MINUS}: 95% confidence interval, from {report.resamples:,} bootstrap resamples "
             "of the test set"
         )
-    notes += _verdicts(report)
+    notes += verdicts(report)
     header = ("score", *_names(report), "signature")
     return Table(_title(report), header, tuple(rows), tuple(notes))
 
@@ -61,7 +61,8 @@ def _names(report: Report) -> list[str]:
     return [system.name for system in report.systems]
 
 
-def _cell(score: EstimatedScore) -> str:
+def score_cell(score: EstimatedScore) -> str:
+    """Return a score with its interval and its p-value, as far as they are known."""
     text = f"{score.value:.2f}"
     if score.margin is not None:
         text += f" {PLUS_MINUS} {score.margin:.2f}"
@@ -74,7 +75,7 @@ def _perplexity(system: SystemReport) -> str:
     return f"{system.perplexity.value:.2f}" if system.perplexity else "-"
 
 
-def _verdicts(report: Report) -> Iterator[str]:
+def verdicts(report: Report) -> Iterator[str]:
     """Say for each system whether it is better than the first one, judged by BLEU."""
     first, *others = report.systems
     for system in others:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,9 @@ from transduce.errors import InputError
 from transduce.monitoring.metrics import History, read_metrics
 from transduce.monitoring.terminal import clock, compact
 from transduce.monitoring.watch import MARGIN, STYLES, plot
+
+# The words of a header are on two lines, so that the table fits into a terminal of 80 columns.
+HEADERS = ("status", "steps", "best\nBLEU", "at", "best\nloss", "test\nBLEU", "time", "tokens\n/s")
 
 
 def compare_runs(runs: Sequence[Path], console: Console) -> None:
@@ -35,15 +37,14 @@ def compare_runs(runs: Sequence[Path], console: Console) -> None:
         for line in plot(title, curves, size, last_step, ascii_only):
             console.print(line, soft_wrap=False)
         console.print()
-    words = ["transduce", "score", *map(str, runs), "SOURCE", "REFERENCE"]
-    console.print(
-        Text(f"whether a difference is more than chance: {shlex.join(words)}"), soft_wrap=True
-    )
 
 
 def _table(histories: dict[str, History]) -> Table:
-    headers = ("run", "status", "steps", "best BLEU", "at", "best loss", "test BLEU", "time")
-    table = Table(*headers, "tokens/s", box=box.SIMPLE_HEAD, pad_edge=False)
+    """Return one row for each run; long names of runs are folded, all else keeps its width."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold")
+    for header in HEADERS:
+        table.add_column(header, no_wrap=True)
     for run, history in histories.items():
         best = history.best
         losses = [value for _, value in history.curve("validation", "loss")]
