@@ -48,10 +48,13 @@ def corpus(bundle, tmp_path, monkeypatch):
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
+
+
+def write_small_recipe(path):
     (recipe,) = blocks("toml")
-    (tmp_path / "en-de.toml").write_text(
-        recipe.replace('preset = "base"', 'preset = "tiny"') + SMALL, encoding="utf-8"
-    )
+    assert path.exists()  # it was written by the command before
+    small = recipe.replace('preset = "base"', 'preset = "tiny"') + SMALL
+    path.write_text(small, encoding="utf-8")
 
 
 def test_every_command_of_the_readme_runs(corpus, capsys):
@@ -77,6 +80,8 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
         if command[1] == "serve":  # it would not end; tests/serving starts it
             assert run(["serve", "--help"]) == 0
             continue
+        if command[1] == "train":  # the recipe of the page, made small, in place of the new one
+            write_small_recipe(Path(command[2]))
         extra = ["--once"] if command[1] == "watch" else []
         assert run([*command[1:], *extra]) == 0, (command, capsys.readouterr())
     output = capsys.readouterr().out

@@ -57,9 +57,13 @@ def lines_of(path):
 
 def test_the_recipe_trains_wherever_it_is_called_from(text, tmp_path, monkeypatch):
     recipe = start(tmp_path / "en-de", *text)
-    monkeypatch.chdir("/")
-    train(recipe, overrides=FAST, run=tmp_path / "run", device="cpu")
-    assert (tmp_path / "run/finished.json").exists()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    train(recipe, overrides=FAST, device="cpu")
+    # The run has the name of the recipe's folder, as the recipe says.
+    assert (elsewhere / "runs/en-de/finished.json").exists()
+    assert "--model runs/en-de " in recipe.read_text(encoding="utf-8")
 
 
 def test_the_recipe_says_what_was_found_in_the_text(text, tmp_path):

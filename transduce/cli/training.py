@@ -48,7 +48,11 @@ def train(
     ] = (),
     *,
     run: Annotated[
-        Path | None, Help("run folder (default: runs/ and the recipe's name)", value="FOLDER")
+        Path | None,
+        Help(
+            "run folder (default: runs/ and the recipe's name; for recipe.toml, its folder's name)",
+            value="FOLDER",
+        ),
     ] = None,
     store: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -262,12 +263,13 @@ def _recipe_text(
     """Return the recipe as TOML with a comment for each setting."""
     recipe = find_preset(preset)
     source, target = map(toml_value, languages)
+    run = shlex.quote(f"runs/{folder.resolve().name}")
     return f"""\
 # How to train a model that translates from {languages[0]} to {languages[1]}.
 #
 #   transduce doctor recipe.toml       shows problems in the text
 #   transduce train recipe.toml        trains; the same command resumes a run that was stopped
-#   transduce translate --model runs/recipe "A sentence."
+#   transduce translate --model {run} "A sentence."
 #
 # A setting can be changed for one run: transduce train recipe.toml training.steps=1000
 # `transduce schema` describes every setting. Paths are relative to the folder of this file.

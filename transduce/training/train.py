@@ -15,6 +15,7 @@ from transduce.config import Recipe
 from transduce.data.own_tokenizer import OwnTokenizers, by_side, pair_of
 from transduce.data.prepare import default_store, prepare
 from transduce.data.store import Store
+from transduce.data.text_folder import RECIPE
 from transduce.data.tokenizer import Tokenizer
 from transduce.errors import BundleError, ConfigError
 from transduce.recipe import apply_overrides, check_vocabulary, follow_tokenizer, load_recipe
@@ -53,7 +54,8 @@ def train(
 
     Args:
         recipe: A recipe, or the path of its TOML file; paths of text are relative to that file.
-        run: The folder of the run; by default `runs/` and the name of the recipe file.
+        run: The folder of the run; by default `runs/` and the name of the recipe file, or of
+            its folder if the file is called recipe.toml.
         overrides: Settings to change, such as "training.steps=1000".
         store: The folder of the prepared text; by default next to the recipe file, or the run.
         start_from: A bundle or a run whose model and tokenizer to fine-tune.
@@ -122,7 +124,10 @@ def _run_folder(recipe: Recipe | str | Path, run: str | Path | None) -> Path:
             "run is missing; a recipe without a file has no name, so pass a folder for the run, "
             "such as run='runs/first'"
         )
-    return Path("runs") / Path(recipe).stem
+    path = Path(recipe)
+    # Many recipes are called recipe.toml (`transduce new` writes them); their folders differ.
+    folder = path.resolve().parent.name
+    return Path("runs") / (folder if path.name == RECIPE and folder else path.stem)
 
 
 def _store_path(recipe: Recipe | str | Path, store: str | Path | None, run: Path) -> Path:
