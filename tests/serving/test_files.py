@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.serving.running import running
-from tests.translation.documents.samples import docx, unpacked
+from tests.translation.documents.samples import docx, packed, unpacked
 from transduce.serving import files, limits
 from transduce.serving.caller import Busy
 from transduce.serving.files import FileStore
@@ -85,6 +85,16 @@ def test_mistakes_get_one_clear_line(server, name, content, changes, message):
     assert status == 400
     assert message in answer["error"]
     assert "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize("suffix", [".html", ".tmx", ".xlf", ".docx", ".odt"])
+def test_a_document_of_too_many_tags_is_refused_before_it_is_parsed(server, monkeypatch, suffix):
+    monkeypatch.setattr(files, "MOST_TAGS", 20)
+    content = b"<p>" * 21
+    if suffix in (".docx", ".odt"):
+        content = packed({"word/document.xml": content, "content.xml": content})
+    status, answer = upload(server, f"a{suffix}", content)
+    assert (status, answer["error"]) == (400, f"the file{suffix} has 21 tags; expected at most 20")
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(server, monkeypatch):

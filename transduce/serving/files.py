@@ -24,6 +24,7 @@ from transduce.translation.documents import FORMATS, translate_bytes
 from transduce.translation.documents.job import Job
 
 MOST_UNPACKED = 30_000_000  # bytes of one document
+MOST_TAGS = 300_000  # of one document
 MOST_AT_ONCE = 4  # documents, for each may need much memory
 MOST_FIELDS = 20
 
@@ -86,7 +87,7 @@ async def translate_file(request: Request) -> Response:
 
     translate = _text_translator(service, request, source, target)
     languages = ("" if source == AUTO else source, target)
-    job = Job(data, f"the file{suffix}", translate, languages, MOST_UNPACKED)
+    job = Job(data, f"the file{suffix}", translate, languages, MOST_UNPACKED, MOST_TAGS)
     name = await service.run(request, lambda: _translate_and_keep(store, job, suffix))
     address = request.url.replace(path=f"/download_file/{name}", query="", fragment="")
     return JSONResponse({"translatedFileUrl": str(address)})

@@ -21,6 +21,7 @@ def translate_docx(job: Job) -> bytes:
         raise InputError(f"{job.name} is not a Word document: it has no word/document.xml")
 
     sources = {part: archive.read(part) for part in parts}
+    job.check_tags(*sources.values())
     trees = {part: parse_xml(data, f"{job.name}: {part}") for part, data in sources.items()}
     paragraphs = []
     for tree in trees.values():

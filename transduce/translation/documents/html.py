@@ -16,6 +16,8 @@ from transduce.translation.documents.text_encoding import decode
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 
+_NO_TEXT = Segment((), (), (), "x")
+
 
 @dataclass(frozen=True)
 class _Piece:
@@ -29,6 +31,7 @@ class _Piece:
 
 def translate_html(job: Job) -> bytes:
     """Translate a page."""
+    job.check_tags(job.data)
     text, encoding = decode(job.data, job.name, _declared_encoding(job.data))
     pieces = [_piece(run) for run in _runs(scan(text))]
 
@@ -88,7 +91,8 @@ def _runs(parts: Iterator[str | Tag]) -> Iterator[list[str | Tag]]:
     run: list[str | Tag] = []
     for part in parts:
         if isinstance(part, Tag) and part.name and part.name not in INLINE:
-            yield run
+            if run:
+                yield run
             yield [part]
             run = []
         elif part:
@@ -98,6 +102,8 @@ def _runs(parts: Iterator[str | Tag]) -> Iterator[list[str | Tag]]:
 
 def _piece(run: Sequence[str | Tag]) -> _Piece:
     """Return a run as tokens: tags that belong together are pairs, all others are single."""
+    if not any(isinstance(part, str) for part in run):
+        return _Piece(tuple(run), _NO_TEXT, (), {})
     tokens: list[Token] = []
     tags: list[Tag] = []
     closings: dict[int, Tag] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from transduce.errors import InputError
 from transduce.translation.documents.tags import Token, segment
 
 
@@ -27,6 +28,13 @@ class Job:
     translate: Callable[[list[str]], list[str]]
     languages: tuple[str, str]  # of source and target; empty if they are not known
     most_bytes: int = 500_000_000  # when it is unpacked
+    most_tags: int | None = None  # each may take a kilobyte of memory
+
+    def check_tags(self, *parts: bytes) -> None:
+        """Refuse a file whose parts have more tags than allowed together."""
+        tags = sum(part.count(b"<") for part in parts)
+        if self.most_tags is not None and tags > self.most_tags:
+            raise InputError(f"{self.name} has {tags:,} tags; expected at most {self.most_tags:,}")
 
     def translate_contents(self, contents: Sequence[Content]) -> None:
         """Translate the texts of all contents in one call, and write those that change."""

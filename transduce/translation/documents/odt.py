@@ -36,6 +36,7 @@ def translate_odt(job: Job) -> bytes:
         raise InputError(f"{job.name} is protected by a password; save it without one")
 
     sources = {part: archive.read(part) for part in _PARTS if part in archive.names}
+    job.check_tags(*sources.values())
     trees = {part: parse_xml(data, f"{job.name}: {part}") for part, data in sources.items()}
     contents = []
     for tree in trees.values():

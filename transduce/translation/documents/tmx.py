@@ -22,6 +22,7 @@ _RULES = InlineRules(containers={"hi"}, collapses_space=True)
 
 def translate_tmx(job: Job) -> bytes:
     """Add a translation to each unit that has the source language and not the target language."""
+    job.check_tags(job.data)
     tree = parse_xml(job.data, job.name)
     source_language, target_language = job.languages
     if not (source_language and target_language):

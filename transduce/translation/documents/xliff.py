@@ -35,6 +35,7 @@ _RULES = _Rules(containers={"g", "mrk", "pc"})
 
 def translate_xliff(job: Job) -> bytes:
     """Fill the targets that are empty. Finished ones, and texts marked as fixed, stay."""
+    job.check_tags(job.data)
     tree = parse_xml(job.data, job.name)
     root = tree.getroot()
     if local_name(root) != "xliff":
