@@ -194,7 +194,7 @@ def test_version(capsys):
             "--steps is not an option of transduce train; a setting is written ",
         ),
         (["prepare", "r.toml", "--max-tokens", "5"], "a setting is written data.max_tokens=value"),
-        (["data", "get", "phrases", "--out", f"{__file__}/x"], "Not a directory"),
+        (["data", "get", "phrases", "--pairs", "10", "--out", f"{__file__}/x"], "Not a directory"),
     ],
 )
 def test_a_users_error_is_one_line_and_status_2(arguments, message, capsys):

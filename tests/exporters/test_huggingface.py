@@ -1,9 +1,8 @@
 """An export to Marian loads in the real `transformers`, which translates text as we do."""
 
 import json
+import logging
 import re
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -61,7 +60,7 @@ def exported(bundle, tmp_path_factory):
     return folder, export(bundle, folder)
 
 
-def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
+def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path, monkeypatch, capsys, caplog):
     """With greedy search, since the length penalty of `transformers` is another one."""
     bundle = make_bundle()
     export(bundle, tmp_path / "out")
@@ -69,20 +68,19 @@ def test_the_readme_inside_translates_as_we_do(make_bundle, tmp_path):
         r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), flags=re.DOTALL
     )
     greedy = code.replace(f"num_beams={bundle.recipe.search.beam_size}", "num_beams=1")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", greedy],
-        cwd=tmp_path / "out",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    monkeypatch.chdir(tmp_path / "out")
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        exec(greedy, {})
     ours = (
         Translator(bundle, engine="torch", search=SearchConfig(beam_size=1))
         .translate("in 98 weeks")
         .text
     )
-    assert done.stdout == f"{ours}\n"
-    assert "max_length" not in done.stderr  # a warning about it would be printed at every call
+    assert capsys.readouterr().out == f"{ours}\n"
+    # A warning about it would be printed at every call.
+    assert "max_length" not in caplog.text + "".join(str(warning.message) for warning in caught)
 
 
 def test_the_readme_begins_with_what_model_hubs_read(exported):
