@@ -149,6 +149,12 @@ def test_a_preset_on_the_command_line_replaces_that_of_the_file(tmp_path):
         ("model.layers=6", "model.N"),
         ("heads=8", "model.h"),
         ("early_stopping=true", "training.patience"),
+        *(
+            (f"{name}=50", "data.max_tokens")
+            for name in ("max_len", "max_length", "data.max_length")
+        ),
+        ("training.max_seq_length=50", "data.max_tokens"),
+        ("fp16=true", "training.precision"),
     ],
 )
 def test_the_names_of_other_libraries_suggest_ours(override, ours):

@@ -27,6 +27,7 @@ MOST_PARTS = 30  # of a dotted name
 MOST_DOTS = 1_000  # in a line, with paths
 
 # What settings are called in other libraries, and what they are here.
+LENGTH = "data.max_tokens (of the training text) or search.max_length (of a translation)"
 FOREIGN = {
     "dropout": "model.p_drop",
     "attention_dropout": "model.p_drop_attention",
@@ -55,6 +56,18 @@ FOREIGN = {
     "warmup": "training.warmup_steps",
     "gradient_clipping": "training.clip_norm",
     "clip_grad_norm": "training.clip_norm",
+    "max_len": LENGTH,
+    "max_length": LENGTH,
+    "max_seq_length": LENGTH,
+    "max_seq_len": LENGTH,
+    "max_sent_length": LENGTH,
+    "max_source_positions": LENGTH,
+    "max_target_positions": LENGTH,
+    "src_seq_length": LENGTH,
+    "tgt_seq_length": LENGTH,
+    "optim": "training.optimizer",
+    "fp16": 'training.precision ("bf16" or "float32")',
+    "bf16": 'training.precision ("bf16" or "float32")',
     "beam": "search.beam_size",
     "num_beams": "search.beam_size",
     "length_penalty": "search.alpha",
@@ -298,7 +311,7 @@ def _convert_table(value: Any, kind: type, name: str) -> Any:
 def _unknown(full_name: str, name: str, known: list[str], elsewhere: Sequence[str] = ()) -> str:
     """Return the message for a name that is not a setting, with the likeliest one that is."""
     foreign = FOREIGN.get(name.lower().replace("-", "_"))
-    if foreign and not elsewhere:
+    if foreign:
         return f"{full_name} is not a setting; here it is called {foreign}"
     close = elsewhere or difflib.get_close_matches(name, known, n=1)
     if close:

@@ -32,22 +32,32 @@ def test_an_export_loads_and_brings_its_tokenizer_and_report(bundle, tmp_path):
         export(bundle, tmp_path / "out")
 
 
+def run_readme(folder):
+    """Return what the Python in the README of an export prints."""
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_readme_inside_translates_as_we_do(make_bundle, tokenizer, tmp_path, joint):
     model = tokenizer.to_bytes()
     bundle = make_bundle(None if joint else {"source.model": model, "target.model": model})
     export(bundle, tmp_path / "out", "float32")
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), flags=re.DOTALL
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path / "out",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == Translator(bundle, engine="torch").translate("in 98 weeks").text + "\n"
+    expected = Translator(bundle, engine="torch").translate("in 98 weeks").text + "\n"
+    assert run_readme(tmp_path / "out") == expected
+    assert "vmap" not in (tmp_path / "out/README.md").read_text()
+
+
+def test_the_readme_of_a_model_with_a_shortlist_uses_it(make_bundle, tokenizer, tmp_path):
+    files = {"tokenizer.model": tokenizer.to_bytes(), "shortlist.txt": b"a\nb\nc\n"}
+    export(make_bundle(files), tmp_path / "out", "float32")
+    assert {*run_readme(tmp_path / "out")} - {"\n"} <= {*"abc"}
+    assert "with `use_vmap=True`, which works on a CPU" in (tmp_path / "out/README.md").read_text()
 
 
 def test_in_float32_what_is_handed_over_is_what_was_verified(bundle, tmp_path):

@@ -68,6 +68,14 @@ def test_the_corpora_have_their_pairs_where_these_are_known():
     assert "| europarl.en |  |" in older
 
 
+def test_the_hardware_is_a_phrase():
+    machine = {"cpu": "EPYC", "cores": 16, "memory_gib": 128, "torch": "2.13", "python": "3.11"}
+    card = "\n".join(facts(recipe(), {}, {"hardware": machine | {"gpu": "H200", "gpus": 8}}))
+    phrase = "8 x H200, EPYC with 16 cores, 128 GiB of memory, torch 2.13, Python 3.11"
+    assert f"| hardware | {phrase} |" in card
+    assert "| hardware | a text |" in "\n".join(facts(recipe(), {}, {"hardware": "a text"}))
+
+
 def test_an_edited_file_of_scores_does_not_prevent_a_card():
     edited = {"bleu": "good", "test": {"sentences": "many", "bleu": None}}
     card = "\n".join(facts(recipe(), edited, {"corpora": {"a": None}}))

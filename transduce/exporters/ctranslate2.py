@@ -16,6 +16,11 @@ from transduce.exporters.output import complete_output, write_report
 from transduce.exporters.verification import verify
 from transduce.storage.bundle import Bundle
 
+SHORTLIST_NOTE = """
+`vmap.txt` is the model's shortlist: with `use_vmap=True`, which works on a CPU, only its tokens are
+considered. This is faster. Leave it out on a GPU, and for n-best lists.
+"""
+
 
 def export(bundle: Bundle, out: Path, quantization: Quantization = "int8") -> dict[str, Any]:
     """Write the folder `out`, and return the report that is written into it."""
@@ -88,6 +93,8 @@ def _readme(bundle: Bundle, quantization: Quantization) -> str:
     data = bundle.recipe.data
     search = bundle.recipe.search
     source, target = bundle.tokenizer_names
+    shortlist_line = "\n    use_vmap=True," if bundle.shortlist else ""
+    shortlist_note = SHORTLIST_NOTE if bundle.shortlist else ""
     return f"""# Translation from {data.source_language} to {data.target_language}, in CTranslate2
 
 The weights are in {quantization}. A source consists of SentencePiece pieces and `</s>`.
@@ -104,7 +111,7 @@ source = reader.encode("in 98 weeks", out_type=str) + ["</s>"]
     beam_size={search.beam_size},
     length_penalty={search.alpha},
     max_input_length=0,
-    max_decoding_length=len(source) + {search.max_extra},
+    max_decoding_length=len(source) + {search.max_extra},{shortlist_line}
 )
 print(writer.decode(result.hypotheses[0]))
 ```
@@ -112,5 +119,5 @@ print(writer.decode(result.hypotheses[0]))
 transduce uses the length penalty ((5 + length) / 6)^{search.alpha}, CTranslate2 uses
 length^`length_penalty`; the same exponent comes closest. The training data had no sentence of more
 than {data.max_tokens} tokens; split longer ones.
-`export.json` has the comparison of this model with the original.
+{shortlist_note}`export.json` has the comparison of this model with the original.
 """

@@ -78,6 +78,8 @@ def title(recipe: Recipe) -> str:
 def facts(recipe: Recipe, scores: Mapping[str, Any], provenance: Mapping[str, Any]) -> list[str]:
     """Return the tables of scores, corpora and provenance."""
     others = {name: value for name, value in provenance.items() if name != "corpora"}
+    if isinstance(others.get("hardware"), Mapping):
+        others["hardware"] = _machine(others["hardware"])
     return [
         *_scores_table(recipe, scores),
         *_table("training text", "pairs", _corpora(recipe, provenance)),
@@ -118,6 +120,22 @@ def _corpora(recipe: Recipe, provenance: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(counted, Mapping):
         return {name: _count(pairs) for name, pairs in counted.items()}
     return {_name(corpus): "" for corpus in recipe.data.corpora}
+
+
+def _machine(hardware: Mapping[str, Any]) -> str:
+    """Return the hardware and the versions of a training as a phrase."""
+    parts = []
+    if "gpu" in hardware:
+        gpus = hardware.get("gpus", 1)
+        parts.append(f"{gpus} x {hardware['gpu']}" if gpus != 1 else f"{hardware['gpu']}")
+    if "cpu" in hardware:
+        parts.append(f"{hardware['cpu']} with {hardware.get('cores', '?')} cores")
+    if "memory_gib" in hardware:
+        parts.append(f"{hardware['memory_gib']} GiB of memory")
+    for name, label in (("torch", "torch "), ("python", "Python "), ("system", "")):
+        if name in hardware:
+            parts.append(f"{label}{hardware[name]}")
+    return ", ".join(parts)
 
 
 def _count(value: object) -> str:
