@@ -1,5 +1,6 @@
 """Every example runs from nothing in seconds, is short, and does what it says."""
 
+import importlib
 import os
 import re
 import runpy
@@ -22,6 +23,14 @@ SAYS = {
 }
 
 
+# What the examples of the default run print after very few steps.
+SHORT = {
+    "experiment_tracker.py": SAYS["experiment_tracker.py"],
+    "own_attention.py": SAYS["own_attention.py"],
+    "attention_map.py": r"3 1 4 1 5  ->  (.|\n)*where each word was read from: ",
+}
+
+
 def run(name, folder):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     arguments = [] if name == "copy_task.py" else [str(folder)]
@@ -36,16 +45,25 @@ def run(name, folder):
     return done.stdout
 
 
-# Their parts are in other examples and in the tests of training and export.
-SLOW = ("train_from_python.py", "own_optimizer.py", "fine_tune_and_export.py")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SAYS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAYS)
 def test_an_example_runs_and_does_what_it_says(name, tmp_path):
     assert re.search(SAYS[name], run(name, tmp_path)), name
+
+
+# The parts of the others are in the notebook and in the tests of training and export.
+@pytest.mark.parametrize("name", SHORT)
+def test_an_example_runs_with_few_steps(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    digits = importlib.import_module("digits")
+    recipe = digits.recipe
+
+    def short_recipe(folder, steps=0, pairs=0, **model):
+        return recipe(folder, steps=12, pairs=300, **model)
+
+    monkeypatch.setattr(digits, "recipe", short_recipe)
+    runpy.run_path(str(EXAMPLES / name))["main"](tmp_path)
+    assert re.search(SHORT[name], capsys.readouterr().out), name
     if name in ("own_attention.py", "attention_map.py"):
         (picture,) = tmp_path.glob("*.svg")
         assert len(list(ElementTree.parse(picture).iter())) >= 8
