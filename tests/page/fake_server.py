@@ -14,8 +14,8 @@ POLICY = (
 )
 TYPES = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript"}
 MODELS = [
-    {"name": "example", "source_language": "en", "target_language": "de", "default": True, "parameters": 65_000_000, "engine": "torch", "can_inspect": True},
-    {"name": "other", "source_language": "en", "target_language": "fr", "default": False, "parameters": 65_000_000, "engine": "ctranslate2", "can_inspect": False},
+    {"name": "example", "source_language": "en", "target_language": "de", "default": True, "parameters": 65_000_000, "engine": "torch"},
+    {"name": "other", "source_language": "en", "target_language": "fr", "default": False, "parameters": 65_000_000, "engine": "ctranslate2"},
 ]  # fmt: skip
 
 

@@ -87,6 +87,12 @@ def test_mistakes_get_one_clear_line(server, name, content, changes, message):
     assert "\n" not in answer["error"]
 
 
+def test_a_malformed_form_is_refused_without_a_line_in_the_log(server, caplog):
+    headers = {"content-type": "multipart/form-data; boundary=limit"}
+    status, _, answer = server.request("POST", "/translate_file", b"no form", headers)
+    assert (status, caplog.records) == (400, []), answer
+
+
 @pytest.mark.parametrize("suffix", [".html", ".tmx", ".xlf", ".docx", ".odt"])
 def test_a_document_of_too_many_tags_is_refused_before_it_is_parsed(server, monkeypatch, suffix):
     monkeypatch.setattr(files, "MOST_TAGS", 20)

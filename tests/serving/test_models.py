@@ -62,7 +62,7 @@ def test_two_models_of_one_pair_are_both_served_and_the_first_is_the_default(bun
         "demo and second both translate en-de; demo is used unless a request to /v1 names second"
     ]
     assert models.default.name == "demo"
-    assert models.named("second").path == copies / "second" / "best"
+    assert models.named("second") is models.served[1]
     assert models.for_languages("en", "de-AT") is models.default
     models.close()
 

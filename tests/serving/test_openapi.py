@@ -13,8 +13,8 @@ from transduce.serving.app import create_app
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
-def run_schemathesis(server, examples, seconds):
-    """Send generated requests, and return how many there were and what was found."""
+def check_with_schemathesis(server, examples, seconds):
+    """Send generated requests, and expect that nothing is found."""
     command = [
         sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG),
         "run", f"{server.url}/openapi.json",
@@ -32,17 +32,18 @@ def run_schemathesis(server, examples, seconds):
     assert cases, done.stdout[-2000:] + done.stderr[-2000:]
     print(f"{cases[1]} generated requests")
     found = done.stdout.partition("FAILURES")[2]
-    return done.returncode, "\n".join(line[:200] for line in found.splitlines())[:4000]
+    if done.returncode or found:
+        pytest.fail("\n".join(line[:200] for line in found.splitlines())[:8000])
 
 
 @pytest.mark.slow
 def test_a_sample_of_generated_requests_finds_nothing(server):
-    assert run_schemathesis(server, 20, 600) == (0, "")
+    check_with_schemathesis(server, 20, 600)
 
 
 @pytest.mark.battery
 def test_twenty_thousand_generated_requests_find_nothing(server):
-    assert run_schemathesis(server, 1_000, 7_200) == (0, "")
+    check_with_schemathesis(server, 1_200, 7_200)
 
 
 def test_every_path_is_described_and_every_described_path_exists(server):

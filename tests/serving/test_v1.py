@@ -27,7 +27,6 @@ def test_the_models_are_listed_with_their_languages(server, bundle):
             "default": True,
             "parameters": 197_888,
             "engine": "torch",
-            "can_inspect": True,
         }
     ]
 

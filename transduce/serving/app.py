@@ -23,19 +23,19 @@ from transduce.serving.limits import BodyLimits
 from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
 from transduce.serving.openapi import describe
 from transduce.serving.security import RequestError, TooManyRequests
-from transduce.serving.service import Service
+from transduce.serving.service import Service, service_of
 
 
 async def health(request: Request) -> Response:
     """Return whether the process works: 503 if a queue has died."""
-    models = request.app.state.service.models.served
+    models = service_of(request).models.served
     is_alive = all(model.queue.is_alive for model in models)
     return JSONResponse({"status": "ok" if is_alive else "dead"}, 200 if is_alive else 503)
 
 
 async def ready(request: Request) -> Response:
     """Return whether to send requests here: 503 as soon as the server is asked to stop."""
-    is_draining = request.app.state.service.is_draining
+    is_draining = service_of(request).is_draining
     status = "stopping" if is_draining else "ready"
     return JSONResponse({"status": status}, 503 if is_draining else 200)
 
@@ -144,10 +144,15 @@ async def _refuse(request: Request, error: Exception) -> Response:
         message = "the client has gone"
     if isinstance(error, Busy | TooManyRequests):
         headers["retry-after"] = str(error.retry_after)
-    name = "message" if request.url.path.startswith("/v2/") else "error"
-    return JSONResponse({name: message}, status, headers)
+    return _problem(request, message, status, headers)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     """Answer after a bug of ours; the details are in the log."""
-    return JSONResponse({"error": "the server failed; its log has the reason"}, 500)
+    return _problem(request, "the server failed; its log has the reason", 500, {})
+
+
+def _problem(request: Request, message: str, status: int, headers: dict[str, str]) -> Response:
+    """Return a message under the name that the clients of a face expect."""
+    name = "message" if request.url.path.startswith("/v2/") else "error"
+    return JSONResponse({name: message}, status, headers)

@@ -14,7 +14,7 @@ from transduce.serving.languages import name_of, targets
 from transduce.serving.models import base
 from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.security import RequestError
-from transduce.serving.service import Service
+from transduce.serving.service import Service, service_of
 from transduce.translation.result import Translation
 
 NO_LIMIT = 1_000_000_000_000  # characters; clients expect a limit
@@ -22,7 +22,7 @@ NO_LIMIT = 1_000_000_000_000  # characters; clients expect a limit
 
 async def translate(request: Request) -> Response:
     """Translate a list of texts."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     parameters = await read_parameters(request)
     service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
     texts = parameters.all("text")
@@ -54,7 +54,7 @@ async def translate(request: Request) -> Response:
 
 async def list_languages(request: Request) -> Response:
     """Return the languages to translate from, or to translate to."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     parameters = await read_parameters(request)
     service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
     kind = parameters.get("type") or "source"
@@ -76,7 +76,7 @@ async def list_languages(request: Request) -> Response:
 
 async def show_usage(request: Request) -> Response:
     """Return how many characters were translated since the start of the server."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     parameters = await read_parameters(request)
     service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
     return JSONResponse({"character_count": service.characters, "character_limit": NO_LIMIT})

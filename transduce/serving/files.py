@@ -19,7 +19,7 @@ from transduce.serving.caller import Busy
 from transduce.serving.libretranslate import AUTO, admit, check_pair, read_language
 from transduce.serving.parameters import MULTIPART, Parameters
 from transduce.serving.security import RequestError
-from transduce.serving.service import Service
+from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS, translate_bytes
 from transduce.translation.documents.job import Job
 
@@ -71,7 +71,7 @@ class FileStore:
 
 async def translate_file(request: Request) -> Response:
     """Translate a document, and return the address of the translation."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     store: FileStore = request.app.state.files
     parameters, file_name, data = await _read_form(request)
     admit(request, parameters)

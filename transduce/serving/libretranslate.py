@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from transduce.serving.languages import Detection, detect, name_of, targets
 from transduce.serving.models import base
 from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.security import RequestError
-from transduce.serving.service import Service
+from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
 from transduce.translation.result import Translation
 
@@ -26,7 +25,7 @@ TEXT_FORMATS = ("text", "html")
 
 async def translate(request: Request) -> Response:
     """Translate a text or a list of them."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     parameters = await read_parameters(request)
     admit(request, parameters)
     q = _required(parameters, "q")
@@ -56,7 +55,7 @@ async def translate(request: Request) -> Response:
 
 async def detect_language(request: Request) -> Response:
     """Return the likely languages of a text."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     parameters = await read_parameters(request)
     admit(request, parameters)
     texts = _texts(_required(parameters, "q"))
@@ -68,7 +67,7 @@ async def detect_language(request: Request) -> Response:
 
 async def list_languages(request: Request) -> Response:
     """Return all languages, each with those it can be translated to."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     known = targets(service.models)
     return JSONResponse(
         [
@@ -80,7 +79,7 @@ async def list_languages(request: Request) -> Response:
 
 async def show_settings(request: Request) -> Response:
     """Return what the page of LibreTranslate needs to know."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     default = service.models.default
     source = default.source_language or "en"
     target = default.target_language or "en"
@@ -108,7 +107,7 @@ async def refuse_suggestion(request: Request) -> Response:
 
 def admit(request: Request, parameters: Parameters) -> None:
     """Check the key, which clients send under two names, or as null."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     keys = [parameters.get("api_key"), parameters.get("apiKey")]
     if not all(isinstance(key, str | None) for key in keys):
         raise RequestError(400, "Invalid request: api_key must be a string")
@@ -188,12 +187,10 @@ def _others(translation: Translation) -> list[str]:
     return [*texts]
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-_PATHS: list[tuple[str, Handler, list[str]]] = [
-    ("/translate", translate, ["POST"]),
-    ("/detect", detect_language, ["POST"]),
-    ("/languages", list_languages, ["GET", "POST"]),
-    ("/frontend/settings", show_settings, ["GET"]),
-    ("/suggest", refuse_suggestion, ["POST"]),
+ROUTES = [
+    Route("/translate", translate, methods=["POST"]),
+    Route("/detect", detect_language, methods=["POST"]),
+    Route("/languages", list_languages, methods=["GET", "POST"]),
+    Route("/frontend/settings", show_settings, methods=["GET"]),
+    Route("/suggest", refuse_suggestion, methods=["POST"]),
 ]
-ROUTES = [Route(path, handler, methods=methods) for path, handler, methods in _PATHS]

@@ -6,15 +6,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
 from transduce.describe import count_parameters
 from transduce.engines.choose import EngineName, Precision, choose_engine, usable_cores
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue import BatchingEngine, QueueSettings
-from transduce.storage.bundle import load_bundle
+from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
+
+if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
+    from transduce.engines.torch import Engine
 
 MOST_WORKERS = 4  # more cores make each batch faster instead
 Say = Callable[[str], None]
@@ -26,7 +30,6 @@ class ServedModel:
     """A model with its translator. A language is None if the bundle does not name one."""
 
     name: str
-    path: Path
     translator: Translator
     direct: Translator  # without the queue, for inspections
     engine: str
@@ -115,32 +118,38 @@ def load_models(
         try:
             bundle = load_bundle(folder)
             inner = choose_engine([bundle], engine, device, precision, workers=workers)
-            direct = Translator(bundle, engine=inner, search=search)
-            batching = BatchingEngine(inner, queue or QueueSettings())
-            translator = Translator(bundle, engine=batching, search=search)
+            models.served.append(_serve(bundle, name, inner, search, queue or QueueSettings()))
         except TransduceError as error:
             if len(folders) == 1:
                 raise
             models.refused[name] = str(error)
             say(f"{name} is not served: {error}")
-            continue
-        data = bundle.recipe.data
-        models.served.append(
-            ServedModel(
-                name=name,
-                path=folder,
-                translator=translator,
-                direct=direct,
-                engine=_engine_name(inner),
-                source_language=_known(data.source_language),
-                target_language=_known(data.target_language),
-                parameters=count_parameters(bundle.recipe.model),
-            )
-        )
     if not models.served:
         raise BundleError("none of the models can be served; the reasons are above")
     _report_languages(models, say)
     return models
+
+
+def _serve(
+    bundle: Bundle,
+    name: str,
+    engine: Engine,
+    search: Callable[[SearchConfig], SearchConfig] | None,
+    queue: QueueSettings,
+) -> ServedModel:
+    """Return a model with a queue in front of its engine."""
+    direct = Translator(bundle, engine=engine, search=search)
+    batching = BatchingEngine(engine, queue)
+    data = bundle.recipe.data
+    return ServedModel(
+        name=name,
+        translator=Translator(bundle, engine=batching, search=search),
+        direct=direct,
+        engine=_engine_name(engine),
+        source_language=_known(data.source_language),
+        target_language=_known(data.target_language),
+        parameters=count_parameters(bundle.recipe.model),
+    )
 
 
 def base(language: str) -> str:

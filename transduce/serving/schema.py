@@ -122,7 +122,6 @@ class ModelAnswer(Strict):
     default: bool
     parameters: int
     engine: str
-    can_inspect: bool
 
 
 class ModelsAnswer(Strict):

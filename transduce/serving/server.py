@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import socket
@@ -54,6 +55,8 @@ def run(service: Service, listener: socket.socket, say: Say = print) -> None:
 def make_server(service: Service, write: Write | None = None) -> Server:
     """Return the server of a service, which is not started yet."""
     settings = service.settings
+    # It warns of every malformed form, which is answered and counted.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     config = uvicorn.Config(
         create_app(service, write),
         http=limited_protocol(settings),

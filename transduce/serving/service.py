@@ -130,6 +130,12 @@ class Service:
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
+def service_of(request: Request) -> Service:
+    """Return the service that a request is sent to."""
+    service: Service = request.app.state.service
+    return service
+
+
 async def _until_done(
     events: asyncio.Queue[bytes | None], running: asyncio.Future[None], caller: Caller
 ) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ from transduce.serving.schema import (
     read_body,
 )
 from transduce.serving.security import RequestError
-from transduce.serving.service import Emit, Service
+from transduce.serving.service import Emit, Service, service_of
 from transduce.translation.result import Sentence, Translation
 
 EVENT_STREAM = "text/event-stream"
@@ -29,13 +29,13 @@ Result = TypeVar("Result")
 
 async def list_models(request: Request) -> Response:
     """Return all models that are served."""
-    models = _service(request).models
+    models = service_of(request).models
     return JSONResponse({"models": [_describe(m, m is models.default) for m in models.served]})
 
 
 async def translate(request: Request) -> Response:
     """Translate texts, and return the answer at once or as a stream of sentences."""
-    service = _service(request)
+    service = service_of(request)
     service.gate.admit(request)
     body = await read_body(request, TranslateRequest)
     model = find_model(service, body.model)
@@ -66,7 +66,7 @@ async def translate(request: Request) -> Response:
 
 async def show_attention(request: Request) -> Response:
     """Return what the model and the search did for one sentence."""
-    service = _service(request)
+    service = service_of(request)
     service.gate.admit(request)
     body = await read_body(request, AttentionRequest)
     model = find_model(service, body.model)
@@ -84,7 +84,7 @@ async def show_attention(request: Request) -> Response:
 
 async def show_walkthrough(request: Request) -> Response:
     """Return every step of the translation of one sentence, with its numbers."""
-    service = _service(request)
+    service = service_of(request)
     service.gate.admit(request)
     body = await read_body(request, WalkthroughRequest)
     model = find_model(service, body.model)
@@ -101,7 +101,7 @@ async def show_walkthrough(request: Request) -> Response:
 
 async def list_runs(request: Request) -> Response:
     """Return the state of every training run."""
-    service = _service(request)
+    service = service_of(request)
     service.gate.admit(request)
     runs = await service.run(request, lambda: run_summary.summaries(service.settings.runs))
     return JSONResponse({"runs": runs})
@@ -109,7 +109,7 @@ async def list_runs(request: Request) -> Response:
 
 async def show_run(request: Request) -> Response:
     """Return the curves and samples of one training run."""
-    service = _service(request)
+    service = service_of(request)
     service.gate.admit(request)
     folder = service.settings.runs
 
@@ -148,11 +148,6 @@ def find_model(service: Service, name: str | None) -> ServedModel:
         raise RequestError(404, str(error)) from None
 
 
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
 def _describe(model: ServedModel, is_default: bool) -> dict[str, Any]:
     return {
         "name": model.name,
@@ -161,7 +156,6 @@ def _describe(model: ServedModel, is_default: bool) -> dict[str, Any]:
         "default": is_default,
         "parameters": model.parameters,
         "engine": model.engine,
-        "can_inspect": True,
     }
 
 
