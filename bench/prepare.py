@@ -24,11 +24,11 @@ import numpy as np
 import sentencepiece
 
 from transduce.config import Recipe
+from transduce.cores import available_cores
 from transduce.data.pairs import Pair
 from transduce.data.prepare import prepare
 from transduce.data.readers.corpus import read_pairs
 from transduce.data.tokenizer import Tokenizer
-from transduce.data.workers import available_cores
 from transduce.recipe import load_recipe
 
 RESULTS = Path(__file__).parent / "results"

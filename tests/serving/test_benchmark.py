@@ -52,7 +52,7 @@ def test_a_server_that_refuses_ends_the_measurement(server):
 
 
 def test_clients_are_shared_out_among_processes(server, monkeypatch):
-    monkeypatch.setattr("transduce.engines.choose.usable_cores", lambda: 4)
+    monkeypatch.setattr("transduce.serving.load.available_cores", lambda: 4)
     bodies = [json.dumps({"text": "42 hours"})] * 5
     _, seconds = send(f"{server.url}/v1/translate", bodies, 3)
     assert len(seconds) == 5

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from transduce.config import DataConfig, Recipe
+from transduce.cores import available_cores
 from transduce.data.encode import SIDES, Task, tokenize
 from transduce.data.inputs import Inputs, differences, read_inputs
 from transduce.data.shuffle import Cleaned, clean, read_shuffle_file
 from transduce.data.store import MANIFEST, Store
 from transduce.data.tokenizer import Tokenizer
-from transduce.data.workers import available_cores, progress, spread
+from transduce.data.workers import progress, spread
 from transduce.data.writer import assemble, write_file
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import check_vocabulary, follow_tokenizer, load_recipe

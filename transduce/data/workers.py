@@ -24,6 +24,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from transduce.cores import available_cores
 from transduce.errors import ConfigError, DataError
 
 Task = TypeVar("Task")
@@ -92,13 +93,6 @@ def _refuse_negative(workers: int) -> None:
         raise ConfigError(
             f"the number of processes is {workers}; expected at least 1, or 0 for one for each core"
         )
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager

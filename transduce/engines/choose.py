@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from transduce.config import ModelConfig
+from transduce.cores import available_cores
 from transduce.errors import ConfigError, ExportError, MissingExtra, require
 from transduce.storage.bundle import Bundle
 
@@ -91,17 +91,10 @@ def _ctranslate2_engine(
         bundles[0],
         device,
         quantization=quantization,
-        threads=max(1, usable_cores() // workers) if workers > 1 else 0,
+        threads=max(1, available_cores() // workers) if workers > 1 else 0,
         workers=workers,
         by_name=by_name,
     )
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _torch_engine(

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+from transduce.cores import available_cores
+
 # Peak speed of dense products as the makers state it, in TFLOP/s: (bf16, or fp16 where there is no
 # bf16; float32). The first row whose words all occur in the name of the device applies.
 PEAK_TFLOPS: dict[str, tuple[float, float]] = {
@@ -72,7 +74,7 @@ def hardware() -> dict[str, Any]:
 
     description: dict[str, Any] = {
         "cpu": _cpu_name(),
-        "cores": _cores(),
+        "cores": available_cores(),
         "memory_gib": _memory_gib(),
     }
     # All GPUs of a machine are assumed to be of one kind.
@@ -100,13 +102,6 @@ def _cpu_name() -> str:
     if match:
         return match.group(1).strip()
     return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use, as far as the system tells."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _memory_gib() -> float | None:

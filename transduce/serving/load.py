@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from transduce.cores import available_cores
 from transduce.errors import InputError
 
 HEADERS = {"content-type": "application/json"}
@@ -43,9 +44,7 @@ def send(
 
     Each client sends about `first` of them before the measurement, to warm the server up.
     """
-    from transduce.engines.choose import usable_cores  # the processes of clients do not need it
-
-    count = min(clients, len(bodies), max(1, usable_cores() // 2))
+    count = min(clients, len(bodies), max(1, available_cores() // 2))
     processes = []
     for number in range(count):
         own_clients = (clients + number) // count

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
+from transduce.cores import available_cores
 from transduce.describe import count_parameters
-from transduce.engines.choose import EngineName, Precision, choose_engine, usable_cores
+from transduce.engines.choose import EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue import BatchingEngine, QueueSettings
 from transduce.storage.bundle import Bundle, load_bundle
@@ -108,7 +109,7 @@ def load_models(
     of batches that CTranslate2 translates at the same time.
     """
     if workers is None:
-        workers = min(usable_cores(), MOST_WORKERS)
+        workers = min(available_cores(), MOST_WORKERS)
     if workers < 1:
         raise ConfigError(f"workers is {workers}; expected at least 1")
     folders = [find_bundle(place) for place in places] or [find_bundle()]
