@@ -11,7 +11,8 @@ import pytest
 
 from transduce import train
 from transduce.corpora.phrases import phrases
-from transduce.data.starter import _relative, write_starter
+from transduce.data.starter import write_starter
+from transduce.data.starter_recipe import relative_path
 from transduce.data.suggestions import Statistics, suggest_preset, suggest_vocabulary
 from transduce.errors import ConfigError, DataError
 from transduce.presets import PRESETS
@@ -243,7 +244,7 @@ def test_the_vocabulary_fits_little_text(tmp_path):
 
 
 def test_paths_that_are_far_away_are_absolute(tmp_path):
-    assert _relative(tmp_path / "a.en", tmp_path / "x/y") == "../../a.en"
-    assert _relative(tmp_path / "a.en", Path("/")) == str(tmp_path / "a.en").removeprefix("/")
+    assert relative_path(tmp_path / "a.en", tmp_path / "x/y") == "../../a.en"
+    assert relative_path(tmp_path / "a.en", Path("/")) == str(tmp_path / "a.en").removeprefix("/")
     far = tmp_path / "a/b/c/d"
-    assert _relative(tmp_path / "a.en", far) == str((tmp_path / "a.en").resolve())
+    assert relative_path(tmp_path / "a.en", far) == str((tmp_path / "a.en").resolve())

@@ -29,6 +29,7 @@ from transduce.search.search import search, sentence_seed
 pytest.importorskip("triton")
 
 from transduce.engines.cuda import continuous_batching as slots
+from transduce.engines.cuda import graphs
 from transduce.engines.cuda.fixed_state import FixedState
 from transduce.kernels import decoding as kernels
 from transduce.kernels.beam_step import fits, settle
@@ -385,11 +386,11 @@ def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "graph", lambda _, pool, stream, mode: nullcontext(recorded.append(stream))
     )
-    graphs = slots.Graphs(device)
+    recorder = graphs.Graphs(device)
     for _ in range(2):
-        graphs.run("steps", lambda: None)
+        recorder.run("steps", lambda: None)
     assert recorded == [device]
-    slots._stream.cache_clear()
+    graphs._stream.cache_clear()
 
 
 @torch.inference_mode()

@@ -8,12 +8,10 @@ until then its part of a step changes nothing.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -26,6 +24,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.data.batches import up_to
 from transduce.engines.cuda.fixed_state import FixedState
+from transduce.engines.cuda.graphs import Graphs
 from transduce.kernels.beam_step import fits, settle
 from transduce.kernels.topk import pick
 from transduce.model import Transformer
@@ -42,7 +41,6 @@ READ = 256  # sources encoded at once: the GPU starts while Python prepares the 
 STREAM_PLACES = 64  # sentences that are searched at once while others arrive
 STREAM_SOURCE = 64  # source tokens that a place has at least, so that most sentences fit
 STEPS = 2  # steps between two checks for finished sentences
-_RECORDING = threading.Lock()  # torch can record one graph at a time
 # Shapes that ran out of memory: the number of places that fit.
 _FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = (
     WeakKeyDictionary()
@@ -228,53 +226,6 @@ class Slots:
         self.beams.assign(moved)
         self.tokens.copy_(tokens)
         ancestors.copy_(ancestors[rows].where(self.columns < at, rows[:, None].int()))
-
-
-class Graphs:
-    """Functions that run often on the same tensors: once directly, then as CUDA graphs."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.captures = device.type == "cuda"
-        self.recorded: dict[str, torch.cuda.CUDAGraph | None] = {}
-        # No graph needs its memory after a replay, so all share one pool.
-        self.pool = torch.cuda.graph_pool_handle() if self.captures else None
-        self._second_stream = torch.cuda.Stream(device) if self.captures else None
-
-    def run(self, name: str, function: Callable[[], None]) -> None:
-        """Run the function of this name, as a CUDA graph from the second time on."""
-        if not self.captures or name not in self.recorded:
-            function()
-            self.recorded[name] = None
-            return
-        graph = self.recorded[name]
-        if graph is None:
-            graph = torch.cuda.CUDAGraph()
-            with _RECORDING:
-                torch.cuda.synchronize(self.device)
-                # Each thread has a handle of cuBLAS, and none can be created while recording.
-                torch.cuda.current_blas_handle()
-                with torch.cuda.graph(graph, self.pool, _stream(self.device), "thread_local"):
-                    function()
-            self.recorded[name] = graph
-        graph.replay()
-
-    def beside(self) -> AbstractContextManager[Any]:
-        """Run what follows at the same time as the graphs, on a stream of its own."""
-        return torch.cuda.stream(self._second_stream) if self._second_stream else nullcontext()
-
-    def record_event(self) -> Any:
-        """Return an event after everything that was launched so far; None on a CPU."""
-        return torch.cuda.current_stream().record_event() if self.captures else None
-
-
-@cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream on which graphs of this device are recorded.
-
-    Torch would use one stream for all, on the device of the first graph.
-    """
-    return torch.cuda.Stream(device)
 
 
 def _pad(
