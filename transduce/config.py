@@ -84,6 +84,7 @@ RANGES: dict[str, dict[str, Range]] = {
         **dict.fromkeys(("report_every", "validate_every", "save_every"), COUNT),
         **dict.fromkeys(("keep_checkpoints", "average_checkpoints"), COUNT),
         **dict.fromkeys(("validation_sentences", "patience"), COUNT_OR_OFF),
+        "early_save_every": COUNT_OR_OFF,
         **dict.fromkeys(("weight_decay", "clip_norm"), Range(least=0, below=INFINITY)),
         **dict.fromkeys(("eps_ls", "beta_1", "beta_2", "ema"), SHARE),
         **dict.fromkeys(("eps", "learning_rate"), POSITIVE),
@@ -408,6 +409,9 @@ class TrainingConfig:
     # Number of sentences to translate in a validation; 0: compute the loss only.
     validation_sentences: int = 1_000
     save_every: int = 1_000  # number of steps between checkpoints
+    # Number of steps between checkpoints before the last ones, whose average is the final model;
+    # 0: save_every.
+    early_save_every: int = 0
     keep_checkpoints: int = 5  # number of checkpoints to keep on disk
     average_checkpoints: int = 5  # number of checkpoints whose average is the final model (§6.1)
     # Which checkpoints are averaged: the last ones, or those with the best validation score.

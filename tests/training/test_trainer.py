@@ -33,6 +33,7 @@ from transduce.storage.checkpoint import (
     checkpoints,
     load_newest,
     save_checkpoint,
+    step_of,
 )
 from transduce.storage.lock import lock_run
 from transduce.storage.sealed_folder import seal_folder
@@ -173,6 +174,17 @@ def test_validation_does_not_count_as_step_time(prepared, tmp_path, monkeypatch)
     records = read_metrics(tmp_path / "run").of("step")
     assert [record["step"] for record in records] == [5, 6, 10, 12]
     assert max(record["step_seconds"] for record in records) < 2
+
+
+def test_checkpoints_that_only_serve_to_resume_can_be_few(prepared, tmp_path):
+    recipe = change(
+        prepared[1], steps=12, save_every=2, early_save_every=3, average_checkpoints=2,
+        keep_checkpoints=9, validate_every=12, validation_sentences=0,
+    )  # fmt: skip
+    train(recipe, prepared[2], tmp_path / "run", ALONE)
+    saved = [step_of(path) for path in checkpoints(tmp_path / "run/checkpoints")]
+    assert saved == [3, 6, 10, 12]
+    assert read_metrics(tmp_path / "run").of("average")[0]["checkpoints"] == 2
 
 
 @pytest.mark.parametrize("which", ["last", "best"])

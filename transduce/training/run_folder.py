@@ -34,6 +34,7 @@ FREE_TO_CHANGE = {
     "training.validate_every",
     "training.validation_sentences",
     "training.save_every",
+    "training.early_save_every",
     "training.keep_checkpoints",
     "training.average_checkpoints",
     "training.average",

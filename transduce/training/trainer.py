@@ -262,6 +262,15 @@ class Trainer:
     def _is_due(self, interval: int) -> bool:
         return self.state.step % interval == 0 or self.state.step == self.recipe.training.steps
 
+    def _save_is_due(self) -> bool:
+        """Return whether a checkpoint is due: the last ones, which are averaged, are closer."""
+        training = self.recipe.training
+        interval = training.save_every
+        first_averaged = training.steps - training.average_checkpoints * interval + 1
+        if training.early_save_every and self.state.step < first_averaged:
+            interval = training.early_save_every
+        return self._is_due(interval)
+
     def _complete_step(
         self, selector: ModelSelector, saver: BackgroundSaver, meter: Meter
     ) -> StopReason | None:
@@ -274,7 +283,7 @@ class Trainer:
         # skipped nothing changes, and saving would displace the last good checkpoint.
         scored = training.average == "best" and self.state.validated == self.state.step
         healthy = self.state.skipped_in_a_row < 2
-        if reason or scored or (healthy and self._is_due(training.save_every)):
+        if reason or scored or (healthy and self._save_is_due()):
             # The records must contain every step that a checkpoint contains.
             self._count_skipped(meter.report(self.state.step), selector.progress)
             self._save(selector, saver)
