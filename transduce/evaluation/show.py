@@ -26,9 +26,11 @@ def print_report(report: Report) -> None:
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200)
     for table in tables(report):
         print_table(table, console)
-    for system in report.systems:
+    for index, system in enumerate(report.systems):
         for number, sentence in enumerate(system.worst):
             if number == 0:
+                if index:
+                    console.print()
                 console.print(f"Worst sentences of {system.name}", style="bold", markup=False)
             lines = [
                 f"line {sentence.line:,}, chrF++ {sentence.chrf:.1f}",

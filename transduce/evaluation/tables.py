@@ -119,8 +119,6 @@ def _by_length(report: Report) -> Table:
 
 
 def inspection(system: SystemReport, sentence: WorstSentence) -> str:
-    """Return the command that looks inside a translation, or its address in the page."""
-    if system.model is None:
-        return sentence.link
-    words = ["transduce", "inspect", system.model, sentence.source]
+    """Return the command that looks inside a translation; the model of a file is not known."""
+    words = ["transduce", "inspect", system.model or "MODEL", sentence.source]
     return shlex.join(words)
