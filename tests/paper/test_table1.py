@@ -8,6 +8,7 @@ import torch
 from transduce.cli.commands import run
 from transduce.model.attention import written_out_attention
 from transduce.paper.layer_measures import (
+    activation_bytes,
     build_layer,
     exponent,
     layer_flops,
@@ -68,6 +69,13 @@ def test_an_exponent_is_the_slope_between_logarithms():
     assert math.isnan(exponent([(1.0, 2.0)]))
 
 
+@pytest.mark.parametrize("kind", ["recurrent", "convolutional"])
+def test_weights_are_not_the_memory_of_a_sequence(kind):
+    layer = build_layer(kind, 32, K, R)
+    short, long = (activation_bytes(layer, n, 32) for n in (64, 128))
+    assert long == pytest.approx(2 * short, rel=0.05)
+
+
 def test_a_layer_type_is_measured_over_lengths_and_widths():
     sizes = Sizes(lengths=(8, 16), widths=(4, 8), length=8, width=4)
     (result,) = measure(["restricted"], torch.device("cpu"), sizes)
@@ -85,4 +93,5 @@ def test_the_command_writes_a_result_and_the_report_shows_it(tmp_path, monkeypat
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith("| Recurrent")]
     assert line.split(" | ")[7] == "1.00"  # the chain grows as n
+    assert line.split(" | ")[9] == "1.00 (8 at 8, 16 at 16)"
     assert (tmp_path / "figures" / "table1-flops.svg").read_text().startswith("<svg")

@@ -59,11 +59,14 @@ def layer_time_and_memory(
 
 
 def activation_bytes(layer: nn.Module, n: int, d: int) -> float:
-    """Return the bytes of what a pass keeps for the backward pass, on any device."""
+    """Return the bytes of what a pass keeps for the backward pass, without weights."""
+    weights = {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
     saved: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     x = torch.randn(1, n, d, requires_grad=True)

@@ -25,12 +25,13 @@ from transduce.paper.layer_measures import (
 )
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_1
-from transduce.paper.results import Result, current_commit, load_results
+from transduce.paper.results import Result, current_commit, load_results, remarks
 
 PART = "table1"
 K = 3  # width of the convolution
 R = 64  # neighbourhood of restricted self-attention
 D = 64  # width of the layers in the measurements of structure, which does not depend on it
+FITTED = 4  # the largest sizes, from which exponents are found
 CURVES = {
     "seconds": "Time of one pass (s)",
     "flops": "FLOPs of one pass",
@@ -76,7 +77,8 @@ def _measure(kind: str, device: torch.device, sizes: Sizes) -> Result:
             path = maximum_path(kind, n, 4, K, R)
             curves.setdefault("path over n", []).append([n, path])
 
-    numbers = {name: exponent(_points(points)) for name, points in curves.items()}
+    # O() is about large n: short sequences only show what a call costs.
+    numbers = {name: exponent(_points(points[-FITTED:])) for name, points in curves.items()}
     return Result(
         part=PART,
         row=kind,
@@ -119,11 +121,13 @@ def section(out: Path, commit: str) -> Section:
     head = ("layer", "paper: complexity", "FLOPs ~ n^", "d^", "time ~ n^", "memory ~ n^",
             "paper: sequential", "chain ~ n^", "paper: path", "path ~ n^", "note")  # fmt: skip
     paragraphs = [
-        "Exponents of n and d, fitted to measurements; without projections, which cost n d² in "
-        "all of them. A chain is the longest row of products that wait for each other. A path is "
-        "the number of layers, or in a recurrent layer of steps, after which every position "
-        f"depends on every other; convolutions (k={K}) are dilated, restricted attention has "
-        f"r={R}. A path that grows with the logarithm of n has an exponent that falls to 0."
+        f"Exponents of n and d, fitted to the {FITTED} largest sizes; without projections, which "
+        "cost n d² in all of them. A chain is the longest row of products that wait for each "
+        "other. A path is the number of layers, or in a recurrent layer of steps, after which "
+        "every position depends on every other, with its length at the smallest and the largest "
+        f"n that was tried; convolutions (k={K}) are dilated, restricted attention has r={R}. A "
+        "path that grows with the logarithm of n has an exponent that falls to 0. Memory is what "
+        "one pass needs on a GPU, and what it keeps for the backward pass on a CPU."
     ]
     figures = []
     if results:
@@ -139,10 +143,14 @@ def _line(kind: str, result: Result | None, commit: str) -> list[str]:
     found = dict.fromkeys(names, "")
     note = "missing"
     if result is not None:
-        note = "" if result.commit == commit else f"commit {result.commit}"
+        note = remarks(result, commit)
         for name, value in result.numbers["exponents"].items():
             if name in found and value is not None:
                 found[name] = f"{value + 0.0:.2f}"
+        paths = result.curves.get("path over n", [])
+        if paths:
+            (first, shortest), (last, longest) = paths[0], paths[-1]
+            found["path over n"] += f" ({shortest:g} at {first:g}, {longest:g} at {last:g})"
     flops_n, flops_d, seconds, size, chain, path = found.values()
     return [paper.name, paper.complexity, flops_n, flops_d, seconds, size,
             paper.sequential_operations, chain, paper.maximum_path, path, note]  # fmt: skip
