@@ -1,12 +1,13 @@
 """Figures: the schedule and encodings need no model; attention is drawn from any bundle."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
 from transduce.cli.commands import run
-from transduce.paper.figures import CAPTIONS, _strongest_head
+from transduce.paper.figures import CAPTIONS, _clearest_head, _strongest_head
 from transduce.paper.sentences import SENTENCES
 from transduce.presets import BASE
 from transduce.training.optimizer import learning_rate
@@ -18,6 +19,13 @@ def test_all_figures_are_drawn_from_a_bundle(bundle, tmp_path):
     assert drawn == set(CAPTIONS)
     for path in (tmp_path / "figures").iterdir():
         assert ET.parse(path).getroot().tag.endswith("svg")
+    heads = set()
+    for ending in ("tired", "wide"):
+        text = (tmp_path / "figures" / f"paper-it-{ending}.svg").read_text()
+        heads.add(
+            re.search(r">Encoder self-attention, (layer \d) of .*?>head<.*?>(\d)<", text).groups()
+        )
+    assert len(heads) == 1
 
 
 def test_without_a_model_the_others_are_drawn_and_the_rest_is_named(tmp_path, capsys):
@@ -25,6 +33,11 @@ def test_without_a_model_the_others_are_drawn_and_the_rest_is_named(tmp_path, ca
     assert "need a trained model: --model" in capsys.readouterr().err
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
     assert drawn == {"paper-schedule.svg", "paper-positions.svg"}
+
+
+def test_rows_are_refused_where_there_are_none(tmp_path, capsys):
+    assert run(["paper", "figures", "--rows", "x", "--out", str(tmp_path)]) == 2
+    assert "figures have no rows" in capsys.readouterr().err
 
 
 def test_the_schedule_peaks_at_the_end_of_the_warm_up():
@@ -45,7 +58,9 @@ def test_the_strongest_head_is_the_one_that_looks_at_the_word(bundle):
     )
     weights = found.attention["encoder"]
     weights[:] = 0
-    weights[0, 2][np.ix_(it, animal)] = 1
-    assert _strongest_head(found, "it", "animal", 1) == 3
+    weights[1, 2][np.ix_(it, animal)] = 1
+    assert _strongest_head(found, "it", "animal") == (2, 3)
+    weights[1, 0][:, -1] = 1  # rests on the end of the sentence
+    assert _clearest_head(found, 2) == 3
     with pytest.raises(Exception, match="does not read 'it' and 'cow' as words"):
-        _strongest_head(found, "it", "cow", 1)
+        _strongest_head(found, "it", "cow")

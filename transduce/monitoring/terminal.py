@@ -177,7 +177,7 @@ def fit_to_width(figures: list[str], width: int) -> str:
 
 def compact(number: float) -> str:
     """Format 1234567 as 1.23M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.3g}{letter}"
     return f"{number:.3g}"

@@ -12,7 +12,7 @@ from transduce.monitoring.terminal import compact
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 600, 340
-LEFT, RIGHT, TOP, BOTTOM = 76, 400, 40, 286  # the edges of the plot; the legend is right of it
+LEFT, RIGHT, TOP, BOTTOM = 76, 400, 46, 286  # the edges of the plot; the legend is right of it
 FAINT = "#ddd"
 GREY = "#555"
 
@@ -47,9 +47,10 @@ def line_chart(
     for mark in x_marks:
         x = x_of(mark)
         parts.append(f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{BOTTOM}" stroke="{FAINT}"/>')
-        parts.append(write(x, BOTTOM + 18, compact(mark), "middle", GREY, size=11))
+        label = f"{mark:,.0f}" if 1 <= mark < 1e4 else compact(mark)
+        parts.append(write(x, BOTTOM + 18, label, "middle", GREY, size=11))
     parts.append(write((LEFT + RIGHT) / 2, BOTTOM + 40, x_label, "middle", GREY))
-    parts.append(write(10, TOP - 4, y_label, fill=GREY, size=11))
+    parts.append(write(10, TOP - 10, y_label, fill=GREY, size=11))
 
     # The curves, and their names beside the plot.
     for index, (name, curve) in enumerate(drawn.items()):
@@ -76,11 +77,20 @@ def _marks(values: Sequence[float], logarithmic: bool) -> list[float]:
     """Return round numbers that enclose the values."""
     if not logarithmic:
         return ticks(min(values), max(values), outside=True)
+    powers = sorted({math.log2(value) for value in values})
+    if len(powers) > 1 and all(power.is_integer() for power in powers):
+        return _powers_of_two(int(powers[0]), int(powers[-1]))
     first = math.floor(math.log10(min(values)))
     last = math.ceil(math.log10(max(values)))
     last = max(last, first + 1)
     step = max(1, (last - first) // 6)
     return [10.0**power for power in range(first, last + step, step)]
+
+
+def _powers_of_two(first: int, last: int) -> list[float]:
+    """Return at most eight powers of two, the last of which may be larger than is asked for."""
+    step = -(-(last - first) // 7)
+    return [2.0**power for power in range(first, last + step, step)]
 
 
 def _scale(

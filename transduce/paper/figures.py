@@ -29,10 +29,10 @@ CAPTIONS = {
     "paper-schedule.svg": "Equation 3: the learning rate of base, big and other warm-ups",
     "paper-positions.svg": "§3.5: positional encodings, 40 positions of 48 dimensions",
     "paper-figure3.svg": "Figure 3: long-distance dependencies of the word making",
-    "paper-figure4.svg": "Figure 4: anaphora, the word its",
-    "paper-figure5.svg": "Figure 5: heads that follow the structure of the sentence",
-    "paper-it-tired.svg": "The animal was too tired: the word it",
-    "paper-it-wide.svg": "The street was too wide: the word it",
+    "paper-figure4.svg": "Figure 4: anaphora, the head that links its and Law most",
+    "paper-figure5.svg": "Figure 5: a head that follows the structure of the sentence",
+    "paper-it-tired.svg": "It was too tired: the head that links it and animal most",
+    "paper-it-wide.svg": "It was too wide: the same head",
 }
 
 
@@ -45,22 +45,26 @@ def plain_figures() -> Iterator[Figure]:
 def attention_figures(translator: Translator) -> Iterator[Figure]:
     """Yield the attention pictures of the appendix, drawn from a trained model.
 
-    As in the paper, most show the last layer but one of the encoder.
+    As in the paper, figures 3 and 5 show the last layer but one of the encoder. Anaphora is shown
+    in the head of any layer that links the two words most.
     """
     long = inspect(translator, SENTENCES["long-distance"])
     layer = max(1, long.model.encoder_layers - 1)
     yield _figure("paper-figure3.svg", attention_figure(long, "encoder", layer, word="making"))
 
     anaphora = inspect(translator, SENTENCES["anaphora"])
-    head = _strongest_head(anaphora, "its", "Law", layer)
-    picture = attention_figure(anaphora, "encoder", layer, [head], word="its")
+    place, head = _strongest_head(anaphora, "its", "Law")
+    picture = attention_figure(anaphora, "encoder", place, [head], word="its")
     yield _figure("paper-figure4.svg", picture)
+    head = _clearest_head(anaphora, layer)
     yield _figure("paper-figure5.svg", attention_figure(anaphora, "encoder", layer, [head]))
 
-    for ending, noun in (("tired", "animal"), ("wide", "street")):
+    # The same head for both endings: another one could be found for any noun.
+    tired = inspect(translator, SENTENCES["tired"])
+    place, head = _strongest_head(tired, "it", "animal")
+    for ending in ("tired", "wide"):
         found = inspect(translator, SENTENCES[ending])
-        head = _strongest_head(found, "it", noun, layer)
-        picture = attention_figure(found, "encoder", layer, [head], word="it")
+        picture = attention_figure(found, "encoder", place, [head], word="it")
         yield _figure(f"paper-it-{ending}.svg", picture)
 
 
@@ -103,6 +107,8 @@ def _positions() -> str:
         for dimension, value in enumerate(row):
             x = 10 + CELL * dimension
             y = 52 + CELL * position
+            if abs(value) < 0.005:
+                continue  # white
             colour = "#d55e00" if value > 0 else "#0072b2"
             parts.append(
                 f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour}" '
@@ -112,8 +118,15 @@ def _positions() -> str:
     return document(width, 62 + CELL * POSITIONS, parts, "Positional encodings")
 
 
-def _strongest_head(inspection: Inspection, query: str, key: str, layer: int) -> int:
-    """Return the head of a layer, from 1, with which one word attends most to another."""
+def _clearest_head(inspection: Inspection, layer: int) -> int:
+    """Return the head of a layer, from 1, that decides most clearly between the words."""
+    weights = inspection.attention["encoder"][layer - 1]  # (h, S, S)
+    to_words = weights[:, :, :-1]  # many heads rest on the end of the sentence
+    return int(to_words.max(axis=-1).mean(axis=-1).argmax()) + 1
+
+
+def _strongest_head(inspection: Inspection, query: str, key: str) -> tuple[int, int]:
+    """Return the layer and head, from 1, with which one word attends most to another."""
     words = inspection.source.words
     places: dict[str, list[int]] = {query: [], key: []}
     for place, token in enumerate(inspection.source.tokens):
@@ -124,6 +137,7 @@ def _strongest_head(inspection: Inspection, query: str, key: str, layer: int) ->
             f"the model does not read {query!r} and {key!r} as words; expected a model that "
             "translates from English"
         )
-    weights = inspection.attention["encoder"][layer - 1]  # (h, S, S)
-    strengths = weights[:, places[query]].mean(1)[:, places[key]].sum(-1)
-    return int(strengths.argmax()) + 1
+    weights = inspection.attention["encoder"]  # (N, h, S, S)
+    strengths = weights[:, :, places[query]].mean(axis=2)[:, :, places[key]].sum(axis=-1)  # (N, h)
+    layer, head = divmod(int(strengths.argmax()), strengths.shape[1])
+    return layer + 1, head + 1
