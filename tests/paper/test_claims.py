@@ -10,7 +10,7 @@ from transduce.paper.claims import linear_positions, pronoun, scale, step_cost, 
 from transduce.paper.claims.catalogue import CLAIMS, section
 from transduce.paper.claims.claim import Chart, Context
 from transduce.paper.corpus import find_corpus
-from transduce.paper.results import find_result
+from transduce.paper.results import Result, find_result, save_result
 from transduce.translation.translator import Translator
 
 CPU = torch.device("cpu")
@@ -61,7 +61,19 @@ def test_the_toy_task_is_to_write_backwards():
 
 
 def test_one_head_is_judged_from_the_results_of_table_3(context):
-    assert CLAIMS["one-head"].experiment(context).holds is None
+    claim = CLAIMS["one-head"].experiment
+    assert claim(context).holds is None
+    for name, bleu in {"base": 20.0, "A-h1": 19.0, "A-h16": 20.5}.items():
+        numbers = {"validation": {"bleu": bleu}}
+        row = Result(part="table3", row=name, numbers=numbers, seconds=1, commit="", hardware={})
+        save_result(context.out, row)
+    finding = claim(context)
+    assert finding.holds
+    assert finding.verdict == "h=16 is best; h=1 is 1.5 BLEU below it (in the paper 0.9)."
+    save_result(
+        context.out, dataclasses.replace(row, row="A-h32", numbers={"validation": {"bleu": 20.6}})
+    )
+    assert not claim(context).holds  # quality does not drop with too many heads
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +81,12 @@ def translator(bundle):
     return Translator(bundle, engine="torch", device="cpu")
 
 
-def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translator):
+def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translator, text):
+    data = find_corpus(str(text), text)
     finding = CLAIMS["head-distance"].experiment(
-        dataclasses.replace(context, translator=translator)
+        dataclasses.replace(context, translator=translator, data=data)
     )
+    assert "over 6 sentences" in finding.verdict  # four of the paper, two of the text
     assert len(finding.numbers["layer_means"]) == 2
     assert 0 < finding.numbers["nearest"] < finding.numbers["farthest"]
 
@@ -113,3 +127,11 @@ def test_a_chart_draws_what_an_axis_can_show():
     assert svg.count("<circle") == 2
     assert "&lt;b&gt;" in svg
     assert "nothing measured" in Chart("empty", "x", "y", {}).svg()
+
+
+def test_an_axis_of_powers_of_two_ends_where_they_end():
+    curves = {"a": [(64.0, 1e12), (1024.0, 2e12), (8192.0, 3e12)]}
+    svg = Chart("title", "x", "y", curves, log_x=True, log_y=True).svg()
+    assert [label for label in ("64", "1,024", "8,192", "10k", "1T") if f">{label}<" in svg] == [
+        "64", "1,024", "8,192", "1T"
+    ]  # fmt: skip

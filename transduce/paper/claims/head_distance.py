@@ -6,16 +6,23 @@ import statistics
 
 import numpy as np
 
+from transduce.evaluation.test_set import read_sets
 from transduce.inspection.inspect import inspect
 from transduce.paper.claims.claim import Chart, Claim, Context, Finding
 from transduce.paper.sentences import SENTENCES
 
+VALIDATION_SENTENCES = 20  # besides those of the paper, if there is a text
+
 
 def experiment(context: Context) -> Finding:
-    """Measure how far the heads of the encoder look, over a few sentences."""
+    """Measure how far the heads of the encoder look, over some sentences."""
     translator = context.needs_translator()
+    texts = [*SENTENCES.values()]
+    if context.data is not None:
+        sources, _ = read_sets(context.data.validation, context.data)
+        texts += sources[: context.steps(VALIDATION_SENTENCES)]
     distances: dict[tuple[int, int], list[float]] = {}
-    for text in SENTENCES.values():
+    for text in texts:
         for measures in inspect(translator, text).measures:
             if measures.kind == "encoder":
                 place = (measures.layer, measures.index)
@@ -36,7 +43,8 @@ def experiment(context: Context) -> Finding:
     differ = max(every) > 2 * min(every)
     return Finding(
         differ and rises,
-        f"Heads look {min(every):.1f} to {max(every):.1f} tokens far. The mean is "
+        f"Heads look {min(every):.1f} to {max(every):.1f} tokens far, over {len(texts)} "
+        "sentences. The mean is "
         f"{averages[0]:.1f} in layer 1 and {averages[-1]:.1f} in layer {layers[-1]}: heads "
         f"{'differ' if differ else 'hardly differ'}, and later layers "
         f"{'look' if rises else 'do not look'} farther.",
