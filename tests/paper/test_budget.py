@@ -27,6 +27,13 @@ def test_the_averaged_checkpoints_span_the_same_share_of_the_training():
         assert short.save_every * short.average_checkpoints / short.steps == pytest.approx(span)
 
 
+@pytest.mark.parametrize("budget", [1, 0.1, 0.001])
+def test_a_run_is_validated_and_saved_a_few_times_whatever_its_length(budget):
+    training = scaled(BASE, budget).training
+    assert training.steps / training.validate_every == 10
+    assert training.steps / training.early_save_every == 10
+
+
 @pytest.mark.parametrize("row", TABLE_3)
 def test_a_row_differs_from_base_by_what_the_table_says_whatever_else_is_changed(row):
     overrides = ("model.d_ff=96", "training.tokens_per_step=7")

@@ -65,11 +65,17 @@ def test_rivals_train_beside_base_and_again_for_as_long(text, tmp_path, tiny_riv
     results = table2._results(tmp_path)
     assert set(results) == set(rows)
     assert results["recurrent"].numbers["steps"] == results["base"].numbers["steps"] == 4
-    share = results["base"].seconds / results["recurrent"].seconds
+    speed = {name: result.numbers["tokens_per_second"] for name, result in results.items()}
+    share = speed["recurrent"] / speed["base"]
     steps = results["equal-time-recurrent"].numbers["steps"]
     assert steps == max(1, round(100_000 * BUDGET * share))
     assert set(load_results(tmp_path, "table3")) == {"base"}
-    assert "with 0." in (tmp_path / "report.md").read_text(encoding="utf-8")
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert " than recurrent, with 0." in page
+    rungs = [line for line in page.splitlines() if line.startswith("| average of 4 checkpoints |")]
+    ladder = results["base"].numbers["ladder"]
+    assert rungs == [f"| average of 4 checkpoints | {ladder[1]['score']['value']:.2f} | +0.00 |"]
+    assert "ladder" not in results["recurrent"].numbers
 
 
 def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, capsys):

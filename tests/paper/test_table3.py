@@ -3,6 +3,7 @@
 import functools
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -70,7 +71,14 @@ def test_a_row_that_was_stopped_continues_where_it_was(text, done, tmp_path, mon
     monkeypatch.undo()
     assert command(text, tmp_path, "--rows", "base") == 0
     resumed = results.find_result(tmp_path, "table3", "base").numbers
-    assert resumed == results.find_result(done, "table3", "base").numbers
+    undisturbed = results.find_result(done, "table3", "base").numbers
+    assert {**resumed, "tokens_per_second": 0} == {**undisturbed, "tokens_per_second": 0}
+    assert [rung["name"] for rung in resumed["ladder"]][1] == "average of 4 checkpoints"
+
+
+def test_a_row_that_is_done_keeps_its_model_and_not_its_checkpoints(done):
+    assert not (done / "table3" / "base" / "checkpoints").exists()
+    assert (done / "table3" / "base" / "last").is_dir()
 
 
 def test_a_row_whose_result_is_lost_is_scored_again_without_training(text, out, capsys):
@@ -78,7 +86,8 @@ def test_a_row_whose_result_is_lost_is_scored_again_without_training(text, out, 
     before = json.loads(path.read_text())["numbers"]
     path.unlink()
     assert command(text, out, "--rows", "base") == 0
-    assert json.loads(path.read_text())["numbers"] == before
+    now = json.loads(path.read_text())["numbers"]
+    assert {**now, "ladder": ()} == {**before, "ladder": ()}  # its first steps need checkpoints
     assert "step 4/4" not in capsys.readouterr().err
 
 
@@ -105,6 +114,12 @@ def test_settings_may_also_follow_the_rows(text, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["base", "7"]
 
 
+def test_a_recipe_may_also_follow_the_rows(text, tmp_path, capsys):
+    words = ["paper", "table3", "--dry-run", "--out", str(tmp_path), "--rows", "base", str(text)]
+    assert run(words) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("base ")
+
+
 def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
     options = ("--rows", "base", "C-N2", "--dry-run", "--tokens-per-second", "16")
     assert command(text, tmp_path, *options) == 0
@@ -112,6 +127,15 @@ def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
     assert "1:40" in base  # 4 steps of 400 tokens, 16 per second
     assert "2:" in deeper
     assert "4:" in total
+    assert "0.0 GB" in base
+
+
+def test_a_dry_run_says_how_much_disk_the_checkpoints_take(text, tmp_path, capsys):
+    words = ["paper", "table3", str(text), "--out", str(tmp_path), "--rows", "base", "big"]
+    assert run([*words, "--dry-run", "data.tokenizer.vocab_size=37000"]) == 0
+    base, big, _ = capsys.readouterr().out.splitlines()[1:]
+    assert " 4.5 GB" in base  # 63M parameters, 12 bytes, 5 + 1 checkpoints
+    assert " 54.0 GB" in big  # 214M, 20 + 1
 
 
 def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monkeypatch):
@@ -120,15 +144,31 @@ def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monk
     page = (out / "report.md").read_text(encoding="utf-8")
     commit = json.loads((out / "table3" / "base.json").read_text())["commit"]
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
-    assert rows["| base"].endswith(f"commit {commit} |")
+    assert rows["| base"].endswith(f"commit {results.short(commit)} |")
     assert rows["| A-h1"].endswith("missing |")
     base, varied = (results.find_result(out, "table3", name) for name in ("base", "D-ls0.0"))
-    share = varied.flops / varied.seconds / (base.flops / base.seconds)
+    share = varied.flops / base.flops
+    share *= varied.numbers["tokens_per_second"] / base.numbers["tokens_per_second"]
+    short = results.short(commit)
     assert rows["| D-ls0.0"].split(" | ")[10] == f"{share:.2f}"
-    assert f"other commits, {commit}" in page
+    assert f"other commits, {short}" in page
     assert "Not measured yet: A-h1, " in page
     assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 1
     assert "<table>" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_report_says_which_rows_cannot_be_compared_with_base(out):
+    path = out / "table3" / "D-ls0.0.json"
+    row = json.loads(path.read_text())
+    recipe = row["recipe"].replace("tokens_per_step = 400", "tokens_per_step = 500")
+    path.write_text(json.dumps({**row, "recipe": recipe}))
+    results.save_result(
+        out, replace(results.load_result(path), row="D-ls0.2", budget=0.5, corpus="other.toml")
+    )
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    page = (out / "report.md").read_text(encoding="utf-8")
+    assert "| other settings than base: training.tokens_per_step |" in page
+    assert "| budget 0.5, base has 4e-05; text other.toml, base has " in page
 
 
 def test_a_report_without_results_says_what_to_do(tmp_path, capsys):

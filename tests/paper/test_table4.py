@@ -120,7 +120,9 @@ def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_pat
 
 def test_a_dry_run_of_table4_writes_nothing(treebank, tmp_path, capsys):
     out = tmp_path / "paper"
-    assert run(["paper", "table4", str(treebank), "--out", str(out), "--dry-run"]) == 0
+    words = ["paper", "table4", str(treebank), "--out", str(out), "--dry-run"]
+    assert run(words) == 0
+    assert run([*words, "--rows", "base"]) == 2
     assert "parser" in capsys.readouterr().out
     assert not out.exists()
 

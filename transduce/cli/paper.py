@@ -60,8 +60,8 @@ def paper(
 ) -> None:
     """Reproduce a table, the figures or the claims of the paper.
 
-    Rows that are done are kept, and a row that was interrupted continues: start the same command
-    again.
+    Trained rows that are done are kept, and a row that was interrupted continues: start the same
+    command again.
 
     Examples:
         transduce paper table3 en-de.toml --budget 0.1 --dry-run
@@ -70,13 +70,16 @@ def paper(
     """
     from transduce.paper.command import Options, run_part
 
-    # Settings that follow --rows directly are read as rows.
+    # Settings and a recipe that follow --rows directly are read as rows.
     settings = tuple(word for word in rows if "=" in word)
+    recipes = [word for word in rows if word.endswith(".toml") and "=" not in word]
+    if corpus is None and recipes:
+        corpus = recipes[0]
     options = Options(
         out=out,
         corpus=corpus,
         overrides=(*overrides, *settings),
-        rows=tuple(word for word in rows if "=" not in word),
+        rows=tuple(word for word in rows if word not in (*settings, corpus)),
         budget=budget,
         seed=seed,
         model=model,

@@ -12,6 +12,8 @@ from transduce.presets import BASE
 from transduce.recipe import apply_overrides, differences, update_recipe
 
 REPORTS = 100  # in a run, at least
+VALIDATIONS = 10  # in a run; each one also writes the model
+EARLY_SAVES = 10  # in a run, before the checkpoints that are averaged
 
 
 def check_budget(budget: float) -> None:
@@ -26,8 +28,9 @@ def scaled(recipe: Recipe, budget: float) -> Recipe:
     """Return the recipe with a share of its steps.
 
     Warm-up and the interval of checkpoints shrink alike, so that the average of the last
-    checkpoints spans the same share of the training. Only the loss is validated during training;
-    the final model is scored on the whole set.
+    checkpoints spans the same share of the training. Other checkpoints only serve to resume, and
+    the time of writing them does not shrink with the steps: they are few. Only the loss is
+    validated during training; the final model is scored on the whole set.
     """
     training = recipe.training
 
@@ -40,7 +43,8 @@ def scaled(recipe: Recipe, budget: float) -> Recipe:
         steps=steps,
         warmup_steps=share(training.warmup_steps),
         save_every=share(training.save_every),
-        validate_every=share(2 * training.validate_every),
+        early_save_every=-(-steps // EARLY_SAVES),
+        validate_every=-(-steps // VALIDATIONS),
         report_every=max(1, min(training.report_every, steps // REPORTS)),
         validation_sentences=0,
     )

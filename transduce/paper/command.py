@@ -90,6 +90,7 @@ def _table3(options: Options) -> None:
 def _table4(options: Options) -> None:
     if options.corpus is None:
         raise ConfigError("the trees are missing; give a folder of bracketed trees")
+    choose_rows([table4.ROW], options.rows)  # refuses any other
     row = table4.row(
         Path(options.corpus),
         options.out,
@@ -105,6 +106,8 @@ def _table4(options: Options) -> None:
 
 
 def _figures(options: Options) -> None:
+    if options.rows:
+        raise ConfigError(f"--rows is {' '.join(options.rows)}; figures have no rows, leave it out")
     drawn = [*figures.plain_figures()]
     translator = _translator(options)
     if translator is None:

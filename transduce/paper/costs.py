@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from transduce.describe import count_flops
+import torch
+
+from transduce.describe import count_flops, count_parameters
 from transduce.monitoring.terminal import clock
 from transduce.paper.experiment import Row
 from transduce.paper.flops import count_training_flops
@@ -20,7 +22,8 @@ def cost_table(rows: Sequence[Row], out: Path, tokens_per_second: float | None) 
     """Return a table of what each row costs.
 
     The time comes from `tokens_per_second`, the speed of the first row in target tokens, or from
-    rows that were measured before; other rows are assumed to reach the same FLOPs per second.
+    rows that were measured before; other rows are assumed to reach the same FLOPs per second. It is
+    that of the steps alone. The disk is that of checkpoints, which are removed after each row.
     """
     found = {row.name: find_result(out, row.part, row.name) for row in rows}
     measured = {name: result for name, result in found.items() if result is not None}
@@ -36,12 +39,26 @@ def cost_table(rows: Sequence[Row], out: Path, tokens_per_second: float | None) 
         if seconds is not None and row.name not in measured:
             total_seconds += seconds
         tokens = training.steps * training.tokens_per_step
+        disk = f"{checkpoint_bytes(row) / 1e9:.1f} GB"
         lines.append(
-            (row.name, f"{training.steps:,}", f"{tokens:,}", f"{flops:.2g}", clock(seconds), state)
-        )
+            (row.name, f"{training.steps:,}", f"{tokens:,}", f"{flops:.2g}", clock(seconds),
+             disk, state)
+        )  # fmt: skip
     total = clock(total_seconds) if speed else UNKNOWN
-    lines.append(("in all, still to do", "", "", "", total, ""))
-    return Table(("row", "steps", "target tokens", "FLOPs", "time", "state"), lines)
+    lines.append(("in all, still to do", "", "", "", total, "", ""))
+    return Table(("row", "steps", "target tokens", "FLOPs", "time", "disk", "state"), lines)
+
+
+def checkpoint_bytes(row: Row) -> int:
+    """Return what the checkpoints of a row take on the disk while it trains."""
+    config = row.recipe.model
+    if row.model is None:
+        parameters = count_parameters(config)
+    else:
+        with torch.device("meta"):
+            parameters = sum(weight.numel() for weight in row.model(config).parameters())
+    # Weights and two moments of Adam in float32; one more checkpoint while it is written.
+    return 12 * parameters * (row.recipe.training.keep_checkpoints + 1)
 
 
 def flops_of(row: Row) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from torch import nn
 from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe
 from transduce.describe import count_flops
 from transduce.errors import ConfigError
+from transduce.evaluation.ladder import climb
 from transduce.evaluation.scores import score
 from transduce.evaluation.test_set import read_sets
 from transduce.monitoring.hardware import hardware
@@ -24,16 +27,19 @@ from transduce.paper.results import (
     Result,
     current_commit,
     find_result,
+    parse_recipe,
     result_path,
     save_result,
+    short,
 )
-from transduce.recipe import differences, to_toml, update_recipe
+from transduce.recipe import differences, to_toml
 from transduce.training.run import Run
 from transduce.training.train import train
 from transduce.translation.translator import Translator
 
 BuildModel = Callable[[ModelConfig], nn.Module]
 Measure = Callable[[Translator], dict[str, Any]]
+LADDERS = ("base", "big")  # the rows that the paper compares with other work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,7 @@ class Row:
     corpus: str = ""  # as the user named it
     budget: float | None = None
     measure: Measure | None = None  # what is measured instead of BLEU
+    ladder: bool = False  # whether each step of §6.1 is scored, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +77,7 @@ class Plan:
             model=model,
             corpus=self.corpus,
             budget=self.budget,
+            ladder=name in LADDERS,
         )
 
 
@@ -118,6 +126,8 @@ def run_row(row: Row, out: Path, device: str | None) -> Result | None:
         curves={"validation loss": [[*point] for point in history.losses()["validation"]]},
     )
     save_result(out, result)
+    # Checkpoints of base take 4 GB and those of big 50; only the models of all rows fit on a disk.
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return result
 
 
@@ -132,7 +142,7 @@ def _finished(row: Row, out: Path) -> Result | None:
     if done is None:
         return None
     path = result_path(out, row.part, row.name)
-    changed = _changes(done.recipe, row.recipe)
+    changed = differences(parse_recipe(done.recipe), row.recipe)
     if changed:
         name, (before, now) = next(iter(changed.items()))
         raise ConfigError(
@@ -140,17 +150,13 @@ def _finished(row: Row, out: Path) -> Result | None:
             "--out, or delete the file and its run"
         )
     if done.commit != current_commit():
-        say(f"{row.part} {row.name}: kept, from commit {done.commit}; delete {path} to repeat it")
+        say(
+            f"{row.part} {row.name}: kept, from commit {short(done.commit)}; to repeat it, delete "
+            f"{path} and the folder of its run"
+        )
     else:
         say(f"{row.part} {row.name}: done already")
     return done
-
-
-def _changes(toml: str, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
-    import tomllib
-
-    before = update_recipe(Recipe(), tomllib.loads(toml))
-    return differences(before, recipe)
 
 
 def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:
@@ -162,6 +168,7 @@ def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:
     numbers: dict[str, Any] = {
         "steps": history.step,
         "target_tokens": sum(record["target_tokens"] for record in history.of("step")),
+        "tokens_per_second": _tokens_per_second(history),
         "perplexity": final[0]["perplexity"] if final else None,
     }
     translator = Translator(run.path / "last", engine="torch", device=device, model=row.model)
@@ -172,6 +179,9 @@ def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:
     for name, corpora in (("validation", recipe.data.validation), ("test", recipe.data.test)):
         if corpora:
             numbers[name] = _scores(translator, corpora, recipe)
+    if row.ladder:
+        sources, references = read_sets(recipe.data.test or recipe.data.validation, recipe.data)
+        numbers["ladder"] = climb(run.path, sources, references, device=device).to_dict()["rungs"]
     return numbers
 
 
@@ -194,6 +204,16 @@ def _scores(
 def training_seconds(history: History) -> float:
     """Return the time of all steps, without validations and checkpoints."""
     return math.fsum(record["step_seconds"] for record in history.of("step"))
+
+
+def _tokens_per_second(history: History) -> float | None:
+    """Return the target tokens per second of the median report.
+
+    Unlike a mean, it does not contain the compilation of kernels, which the first row pays for.
+    """
+    records = [record for record in history.of("step") if record["step_seconds"] > 0]
+    speeds = [record["target_tokens"] / record["step_seconds"] for record in records]
+    return statistics.median(speeds) if speeds else None
 
 
 def _flops(row: Row, history: History) -> float:

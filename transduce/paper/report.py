@@ -8,7 +8,7 @@ from transduce.errors import DataError
 from transduce.paper import figures, table1, table2, table3, table4
 from transduce.paper.claims import catalogue
 from transduce.paper.page import Section, to_html, to_markdown
-from transduce.paper.results import current_commit, load_results
+from transduce.paper.results import current_commit, load_results, short
 from transduce.storage.disk import whole_file
 
 TITLE = '"Attention Is All You Need", reproduced'
@@ -41,7 +41,7 @@ def _origin(out: Path, commit: str) -> Section:
     devices = {str(result.hardware.get("gpu", result.hardware.get("cpu"))) for result in results}
     budgets = {f"{result.budget:g}" for result in results if result.budget is not None}
     corpora = {result.corpus for result in results if result.corpus}
-    others = sorted({result.commit for result in results} - {commit})
+    others = sorted({short(result.commit) for result in results} - {short(commit)})
 
     paragraphs = [f"{len(results)} results, on {', '.join(sorted(devices))}."]
     if budgets:
@@ -49,7 +49,7 @@ def _origin(out: Path, commit: str) -> Section:
             f"Budget, as a share of the paper's steps: {', '.join(sorted(budgets))}. "
             f"Text: {', '.join(sorted(corpora))}."
         )
-    paragraphs.append(f"This page was written by commit {commit}.")
+    paragraphs.append(f"This page was written by commit {short(commit)}.")
     if others:
         paragraphs.append(
             f"Some results come from other commits, {', '.join(others)}; their rows say so."

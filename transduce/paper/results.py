@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transduce.config import Recipe
 from transduce.errors import DataError
 from transduce.monitoring.software import commit, version
+from transduce.recipe import update_recipe
 from transduce.storage.disk import whole_file
 
 VERSION = 1  # of the JSON
@@ -69,6 +73,30 @@ def find_result(out: Path, part: str, row: str) -> Result | None:
 def load_results(out: Path, part: str) -> dict[str, Result]:
     """Return all results of a table by row, in the order of their names."""
     return {path.stem: load_result(path) for path in sorted((out / part).glob("*.json"))}
+
+
+def parse_recipe(toml: str) -> Recipe:
+    """Return the recipe of a result."""
+    return update_recipe(Recipe(), tomllib.loads(toml))
+
+
+def remarks(result: Result, commit: str, base: Result | None = None) -> str:
+    """Return what distinguishes a result from others: its code, and its budget or text."""
+    parts = []
+    if result.commit != commit:
+        parts.append(f"commit {short(result.commit)}")
+    if base is not None and result.budget != base.budget:
+        parts.append(f"budget {result.budget:g}, base has {base.budget:g}")
+    if base is not None and result.corpus != base.corpus:
+        parts.append(f"text {result.corpus}, base has {base.corpus}")
+    return "; ".join(parts)
+
+
+def short(commit: str) -> str:
+    """Return a commit with seven digits; "+" marks uncommitted changes."""
+    if re.fullmatch(r"[0-9a-f]{40}\+?", commit):
+        return commit[:7] + commit[40:]
+    return commit
 
 
 def current_commit() -> str:

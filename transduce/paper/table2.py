@@ -17,7 +17,7 @@ from transduce.paper.experiment import BuildModel, Plan, Row
 from transduce.paper.flops import estimated_flops
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_2
-from transduce.paper.results import Result, find_result, load_results
+from transduce.paper.results import Result, find_result, load_results, remarks
 from transduce.presets import BASE, BIG
 
 PART = "table2"
@@ -64,7 +64,7 @@ def equal_time_row(name: str, plan: Plan, out: Path) -> Row:
             f"{name} needs the speeds of base and {kind}, which are not measured in {out}; add "
             f"these rows: --rows base {kind} {name}"
         )
-    share = base.seconds / measured.seconds
+    share = measured.numbers["tokens_per_second"] / base.numbers["tokens_per_second"]
     recipe, model = BASELINES[kind]
     longer = replace(plan, budget=plan.budget * share)
     return replace(longer.row(PART, name, recipe, model), budget=plan.budget)
@@ -73,7 +73,8 @@ def equal_time_row(name: str, plan: Plan, out: Path) -> Row:
 def section(out: Path, commit: str) -> Section:
     """Return what is known so far of Table 2."""
     ours = _results(out)
-    lines = [_line(name, ours.get(name), commit) for name in ROWS]
+    base = ours.get("base")
+    lines = [_line(name, ours.get(name), base, commit) for name in ROWS]
     head = ("model", "sacreBLEU", "tokenized BLEU", "perplexity", "parameters (M)",
             "target tokens", "time", "FLOPs, counted", "FLOPs, paper's method",
             "note")  # fmt: skip
@@ -85,10 +86,12 @@ def section(out: Path, commit: str) -> Section:
         "BLEU of the test set (of the validation set where there is no test set), perplexity of "
         "the validation set. All models have the same text, tokenizer, search and, but for "
         "equal-time, the same number of target tokens; equal-time models train as long as base. "
-        "The paper's method multiplies the time by the speed of the GPU, and is empty on a CPU.",
+        "The paper's method multiplies the time by the speed of the GPU, here its peak in bf16, "
+        "and is empty on a CPU. The paper's BLEU is tokenized.",
         *_verdict(ours),
     ]
     tables = [Table(head, lines), Table(("paper", "BLEU (En-De)", "FLOPs"), papers)]
+    tables += [_ladder(name, result) for name, result in ours.items() if _has_ladder(result)]
     return Section("Table 2: rivals", paragraphs, tables, _figures(ours))
 
 
@@ -98,7 +101,7 @@ def _results(out: Path) -> dict[str, Result]:
     return shared | load_results(out, PART)
 
 
-def _line(name: str, result: Result | None, commit: str) -> list[str]:
+def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
     if result is None:
         return [name, *[""] * 8, "missing"]
     numbers = result.numbers
@@ -113,13 +116,26 @@ def _line(name: str, result: Result | None, commit: str) -> list[str]:
         clock(result.seconds),
         _flops(result.flops),
         _flops(estimated_flops(result.seconds, result.hardware)),
-        "" if result.commit == commit else f"commit {result.commit}",
+        remarks(result, commit, base),
     ]
 
 
 def _scores(result: Result) -> Mapping[str, float]:
     scores: Mapping[str, float] = result.numbers.get("test") or result.numbers["validation"]
     return scores
+
+
+def _has_ladder(result: Result) -> bool:
+    return "ladder" in result.numbers
+
+
+def _ladder(name: str, result: Result) -> Table:
+    """Return what each step of §6.1 adds to the BLEU of a row."""
+    lines = []
+    for rung in result.numbers["ladder"]:
+        gain = "" if rung["gain"] is None else f"{rung['gain']:+.2f}"
+        lines.append([rung["name"], f"{rung['score']['value']:.2f}", gain])
+    return Table((f"{name}, step by step", "BLEU", "gain"), lines)
 
 
 def _flops(number: float | None) -> str:
@@ -136,7 +152,11 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
         if name in ours:
             gain = _scores(base)["bleu"] - _scores(ours[name])["bleu"]
             cost = (base.flops or 0) / (ours[name].flops or 1)
-            lines.append(f"Base is {gain:+.1f} BLEU from {name}, with {cost:.2f} of its FLOPs.")
+            order = "more" if gain >= 0 else "less"
+            lines.append(
+                f"Base has {abs(gain):.1f} BLEU {order} than {name}, with {cost:.2f} times its "
+                "FLOPs."
+            )
     return lines
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from transduce.describe import count_parameters
 from transduce.paper import reference
+from transduce.paper.budget import scaled
 from transduce.paper.chart import line_chart
 from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Figure, Section, Table
-from transduce.paper.results import Result, load_results
-from transduce.presets import TABLE_3
+from transduce.paper.results import Result, load_results, parse_recipe, remarks
+from transduce.presets import BASE, TABLE_3
+from transduce.recipe import differences
 
 PART = "table3"
 _SEED = re.compile(r"-seed\d+$")
@@ -61,7 +63,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         perplexity = f"{result.numbers['perplexity']:.2f}"
         bleu = f"{_bleu(result):.1f}"
         parameters = result.numbers["parameters"]
-        note = "" if result.commit == commit else f"commit {result.commit}"
+        note = "; ".join(filter(None, [remarks(result, commit, base), _unlike(row, result, base)]))
         if base is not None and name != "base":
             difference = f"{_bleu(result) - _bleu(base):+.1f}"
             speed = f"{_speed(result) / _speed(base):.2f}"
@@ -79,6 +81,17 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         speed,
         note,
     ]
+
+
+def _unlike(row: str, result: Result, base: Result | None) -> str:
+    """Return which settings differ from base's although the row does not change them."""
+    if base is None or result.budget is None or result.budget != base.budget:
+        return ""
+    budget = result.budget
+    expected = differences(scaled(TABLE_3[row], budget), scaled(BASE, budget))
+    found = differences(parse_recipe(result.recipe), parse_recipe(base.recipe))
+    others = found.keys() - expected.keys() - {"training.learning_rate", "training.seed"}
+    return f"other settings than base: {', '.join(sorted(others))}" if others else ""
 
 
 def _figures(results: Mapping[str, Result]) -> list[Figure]:
@@ -99,7 +112,8 @@ def _figures(results: Mapping[str, Result]) -> list[Figure]:
 
 def _speed(result: Result) -> float:
     """Return the FLOPs per second of training."""
-    return (result.flops or 0.0) / max(result.seconds, 1e-9)
+    numbers = result.numbers
+    return (result.flops or 0.0) / numbers["target_tokens"] * numbers["tokens_per_second"]
 
 
 def _bleu(result: Result) -> float:

@@ -15,7 +15,7 @@ from transduce.paper.budget import changed_recipe, with_the_papers_rate
 from transduce.paper.experiment import Row
 from transduce.paper.page import Section, Table
 from transduce.paper.reference import TABLE_4
-from transduce.paper.results import Result, load_results
+from transduce.paper.results import Result, load_results, remarks
 from transduce.paper.trees import Tree, linearize, read_trees
 from transduce.presets import PARSER
 from transduce.translation.translator import Translator
@@ -170,7 +170,7 @@ def _line(name: str, result: Result, commit: str) -> list[str]:
         f"{scores['exact']:,}",
         f"{scores['malformed']:,}",
         f"{result.numbers['perplexity']:.2f}",
-        "" if result.commit == commit else f"commit {result.commit}",
+        remarks(result, commit),
     ]
 
 

@@ -19,7 +19,7 @@ from transduce.paper.claims import (
 )
 from transduce.paper.claims.claim import Chart, Claim, Context
 from transduce.paper.page import Figure, Section, Table
-from transduce.paper.results import Result, current_commit, load_results
+from transduce.paper.results import Result, current_commit, load_results, remarks
 
 PART = "claims"
 CLAIMS: dict[str, Claim] = {
@@ -69,6 +69,6 @@ def section(out: Path, commit: str) -> Section:
 def _line(name: str, claim: Claim, result: Result | None, commit: str) -> list[str]:
     if result is None:
         return [name, claim.statement, claim.source, "", "", "missing"]
-    note = "" if result.commit == commit else f"commit {result.commit}"
+    note = remarks(result, commit)
     judgement = JUDGEMENTS[result.numbers["holds"]]
     return [name, claim.statement, claim.source, judgement, result.numbers["verdict"], note]
