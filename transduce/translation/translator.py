@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, overload
 
 from transduce.config import ModelConfig, Recipe, SearchConfig
 from transduce.data.own_tokenizer import OwnTokenizers, TokenizerLike, as_tokenizer, pair_of
-from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.data.tokenizer import Tokenizer
 from transduce.engines.choose import EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, HookError, InputError, TransduceError
 from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
-from transduce.translation import chunks, markup, sentences
-from transduce.translation.reading import PreparedText, Reader, SourceSentence
-from transduce.translation.restore import needs_alignment, restore, restore_words
-from transduce.translation.result import Alignment, Sentence, Token, Translation
+from transduce.translation import chunks, markup
+from transduce.translation.reading import Reader, SourceSentence
+from transduce.translation.result import Translation
+from transduce.translation.writing import OnSentence, Options, Searched, Writer
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
@@ -32,29 +32,6 @@ if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not nee
     from transduce.translation.alignment import Links
 
 Place = Bundle | str | Path
-Candidate = tuple[Hypothesis, str]  # a hypothesis and its text
-# Called with the number of a text, the number of its sentence, how many it has, and the sentence.
-OnSentence = Callable[[int, int, int, Sentence], None]
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What a call of `translate` asks for besides the texts."""
-
-    alignments: bool = False
-    confidences: bool = False
-    prefix: str = ""
-    n_best: int | None = None
-    glossary: Mapping[str, str] | None = None
-    on_sentence: OnSentence | None = None
-
-
-@dataclass(frozen=True)
-class _Searched:
-    """The search results of one piece."""
-
-    limit: int  # the largest number of tokens
-    candidates: list[Candidate]
 
 
 class Translator:
@@ -226,7 +203,7 @@ class Translator:
                 number of its text, its own number in the text (both from 0), the number of
                 sentences in the text, and the sentence.
         """
-        options = _Options(alignments, confidences, prefix, n_best, glossary, on_sentence)
+        options = Options(alignments, confidences, prefix, n_best, glossary, on_sentence)
         if isinstance(texts, str):
             return self._translate([texts], options)[0]
         return self._translate(list(_several(texts)), options)
@@ -240,7 +217,7 @@ class Translator:
         prefix: str = "",
     ) -> Iterator[Translation]:
         """Yield the translation of each text of a stream, with at most `chunks.LAST` in memory."""
-        options = _Options(alignments, confidences, prefix)
+        options = Options(alignments, confidences, prefix)
         for chunk in chunks.chunks(_several(lines), chunks.sizes()):
             yield from self._translate(chunk, options)
 
@@ -253,7 +230,7 @@ class Translator:
         sources = self.tokenizers[0].encode_batch(list(sentences))
         fits = [len(source) <= self._reader.max_tokens for source in sources]
         searched = [source for source, is_short in zip(sources, fits, strict=True) if is_short]
-        results = self._results(searched, [], _Options())
+        results = self._results(searched, [], Options())
 
         translations: list[str | None] = []
         for is_short in fits:
@@ -265,7 +242,7 @@ class Translator:
                 translations.append(text)
         return translations
 
-    def _translate(self, texts: Sequence[str], options: _Options) -> list[Translation]:
+    def _translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         for number, text in enumerate(texts, start=1):
             if not isinstance(text, str):
                 raise InputError(f"text {number} is a {type(text).__name__}; expected a string")
@@ -290,14 +267,15 @@ class Translator:
         sources = self.tokenizers[0].encode_batch(plain_texts)
 
         results = self._results(sources, prefixes if forced else [], options)
+        writer = Writer(self.tokenizers[1], self.recipe.data.target_language, self._links)
         return [
-            self._finish(number, prepared, results, options)
+            writer.write(number, prepared, results, options)
             for number, prepared in enumerate(prepared_texts)
         ]
 
     def _results(
-        self, sources: list[list[int]], prefixes: list[list[int]], options: _Options
-    ) -> Iterator[_Searched]:
+        self, sources: list[list[int]], prefixes: list[list[int]], options: Options
+    ) -> Iterator[Searched]:
         """Yield the search results of each piece.
 
         All are searched at once, or in growing chunks if the caller waits for single sentences.
@@ -317,7 +295,7 @@ class Translator:
             for source, hypotheses in zip(chunk, found, strict=True):
                 texts = islice(decoded, len(hypotheses))
                 candidates = list(zip(hypotheses, texts, strict=True))
-                yield _Searched(search.limit(len(source)), candidates)
+                yield Searched(search.limit(len(source)), candidates)
 
     def _search_distinct(
         self,
@@ -380,96 +358,6 @@ class Translator:
         Parts that have nothing to translate, such as numbers between tags, are not among them.
         """
         return self._reader.read(text)
-
-    def _finish(
-        self,
-        number: int,
-        prepared: PreparedText,
-        results: Iterator[_Searched],
-        options: _Options,
-    ) -> Translation:
-        """Join the pieces of a text; those that were searched take the next results."""
-        notices = [*prepared.notices]
-        translated: list[Sentence] = []
-        texts: list[list[str]] = []  # of each piece, best first
-        count = len(prepared.searched())
-        before = ""  # everything since the last sentence
-        layout = sentences.layout(prepared.document, self.recipe.data.target_language)
-        for piece, protected, gap in zip(
-            prepared.document.pieces, prepared.protected, layout, strict=True
-        ):
-            before += gap
-            if not protected.has_text:
-                unchanged = restore(protected.plain, protected)
-                texts.append([unchanged if protected.has_terms else piece.text])
-                before += texts[-1][0]
-                continue
-            result = next(results)
-            best, _ = result.candidates[0]
-            if len(best.ids) >= result.limit:
-                notices.append(
-                    f'the translation of "{piece.text[:40]}" was stopped at {result.limit} tokens '
-                    "and may lack its end; search.max_length and search.max_extra set this limit"
-                )
-            sentence = self._sentence(piece.text, before, protected, result.candidates, options)
-            before = ""
-            if options.on_sentence:
-                options.on_sentence(number, len(translated), count, sentence)
-            translated.append(sentence)
-            texts.append([text for text, _ in sentence.n_best])
-
-        # The nth best text consists of the nth best translations, or the last if there are fewer.
-        n_best = []
-        for rank in range(max([1, *map(len, texts)])):
-            chosen = [choices[min(rank, len(choices) - 1)] for choices in texts]
-            scores = []
-            for sentence in translated:
-                _, score = sentence.n_best[min(rank, len(sentence.n_best) - 1)]
-                scores.append(score)
-            text = sentences.join(prepared.document, chosen, self.recipe.data.target_language)
-            n_best.append((text, math.fsum(scores)))
-        text, score = n_best[0]
-        return Translation(text, score, tuple(n_best), tuple(translated), tuple(notices))
-
-    def _sentence(
-        self,
-        source: str,
-        before: str,
-        protected: markup.Protected,
-        candidates: list[Candidate],
-        options: _Options,
-    ) -> Sentence:
-        """Return the candidates of a piece with their markup, and with what else was requested."""
-        n_best = []
-        alignment = None
-        for rank, (hypothesis, text) in enumerate(candidates):
-            wants_alignment = options.alignments and rank == 0
-            links: Links = ()
-            # An alignment costs a pass through the model, so it is computed only if needed.
-            if wants_alignment or needs_alignment(text, protected):
-                links = self._links(protected.plain, text, hypothesis.ids)
-            if wants_alignment:
-                source_words = protected.words(protected.plain)
-                restored = restore_words(text, protected, links)
-                alignment = Alignment(source_words, restored.words, restored.links)
-            text = restore(text, protected, links)
-            n_best.append((text, hypothesis.score))
-
-        best, _ = candidates[0]
-        tokens: tuple[Token, ...] = ()
-        if options.confidences:
-            pieces = self.tokenizers[1].pieces([*best.ids, EOS])
-            tokens = tuple(map(Token, pieces, best.token_confidences))
-        text, score = n_best[0]
-        return Sentence(
-            source=source,
-            text=text,
-            score=score,
-            tokens=tokens,
-            n_best=tuple(n_best),
-            alignment=alignment,
-            before=before,
-        )
 
     def _links(self, source: str, translation: str, ids: Sequence[int]) -> Links:
         """Return the word alignment, or no links if the model has no attention."""
