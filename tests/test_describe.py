@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from transduce.config import RANGES
 from transduce.describe import count_flops, count_parameters, decoding_memory, describe
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 from transduce.presets import PRESETS, TINY
 from transduce.recipe import load_recipe
+from transduce.setting_checks import RANGES
 from transduce.training.run_folder import set_vocabulary_sizes
 
 

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 # A module imports only from rooms on the lines above that of its own room, or from its own room.
 ORDER = [
     {"errors", "cores"},
+    {"setting_checks"},
     {"config"},
     {"presets"},
     {"recipe", "recipe_schema"},

@@ -7,170 +7,17 @@ what to do.
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from transduce.errors import ConfigError
+from transduce.setting_checks import INFINITY, as_tuples, check_settings, refuse_unless
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
 Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
 VARLEN_HEADS = {16, 32, 64, 128}  # the values of d_k and d_v that the tiles of varlen support
-INFINITY = float("inf")
-
-
-class Range(NamedTuple):
-    """The numbers that a setting may have; None is no limit."""
-
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def violation(self, value: float) -> str | None:
-        """Return the limit that a number breaks, in words; NaN breaks every limit."""
-        if self.least is not None and not value >= self.least:
-            return f"at least {self.least:,}"
-        if self.above is not None and not value > self.above:
-            return "positive" if self.above == 0 else f"above {self.above:,}"
-        if self.most is not None and not value <= self.most:
-            return f"at most {self.most:,}"
-        if self.below is not None and not value < self.below:
-            return "finite" if self.below == INFINITY else f"below {self.below:,}"
-        return None
-
-
-# Nobody needs more, and a number that a file was given by mistake or malice must not take hours.
-MOST = 10**12
-COUNT = Range(least=1, most=MOST)
-COUNT_OR_OFF = Range(least=0, most=MOST)  # 0 switches something off
-POSITIVE = Range(above=0, below=INFINITY)
-SHARE = Range(least=0, below=1)  # a probability, rate or decay
-
-# Larger models would not fit on any machine.
-_VOCABULARY = Range(least=3, most=10**8)
-_LAYERS = Range(least=1, most=1_000)
-_WIDTH = Range(least=1, most=10**6)
-
-# The range of each number, by section and setting.
-RANGES: dict[str, dict[str, Range]] = {
-    "model": {
-        **dict.fromkeys(("vocab_size", "source_vocab_size"), _VOCABULARY),
-        **dict.fromkeys(("N", "N_decoder"), _LAYERS),
-        **dict.fromkeys(("d_model", "d_ff", "h", "d_k", "d_v"), _WIDTH),
-        **dict.fromkeys(("p_drop", "p_drop_attention", "p_drop_activation"), SHARE),
-        "norm_eps": POSITIVE,
-        "max_positions": Range(least=1, most=10**6),
-        "r": COUNT,
-    },
-    "data": {"max_tokens": Range(least=2, most=10**6), "temperature": Range(above=0)},
-    "data.corpora": {"weight": POSITIVE},
-    "data.clean": {
-        **dict.fromkeys(("max_words", "max_characters", "max_ratio"), COUNT),
-        **dict.fromkeys(("min_letters", "leak_words", "language_sample"), COUNT_OR_OFF),
-    },
-    "data.tokenizer": {
-        "vocab_size": _VOCABULARY,
-        **dict.fromkeys(("variants", "training_sentences"), COUNT),
-        "sampling": SHARE,
-        "character_coverage": Range(least=0.98, most=1),  # what SentencePiece accepts
-    },
-    "training": {
-        **dict.fromkeys(("steps", "tokens_per_step", "warmup_steps"), COUNT),
-        **dict.fromkeys(("report_every", "validate_every", "save_every"), COUNT),
-        **dict.fromkeys(("keep_checkpoints", "average_checkpoints"), COUNT),
-        **dict.fromkeys(("validation_sentences", "patience"), COUNT_OR_OFF),
-        "early_save_every": COUNT_OR_OFF,
-        **dict.fromkeys(("weight_decay", "clip_norm"), Range(least=0, below=INFINITY)),
-        **dict.fromkeys(("eps_ls", "beta_1", "beta_2", "ema"), SHARE),
-        **dict.fromkeys(("eps", "learning_rate"), POSITIVE),
-        "micro_batches": Range(least=0, most=1_024),
-        "seed": Range(least=0, most=2**63 - 1),
-    },
-    "search": {
-        **dict.fromkeys(("beam_size", "n_best"), Range(least=1, most=1_000)),
-        "max_extra": Range(least=0, most=10**6),
-        "min_length": Range(least=0, most=1_000),  # tokens that every translation takes time for
-        "max_length": Range(least=1, most=10**6),
-        **dict.fromkeys(("no_repeat_ngram", "max_repeats", "top_k"), COUNT_OR_OFF),
-        "seed": Range(least=0, most=2**63 - 1),
-        "alpha": Range(least=0, most=10),  # a larger power overflows
-        "patience": Range(above=0),
-        "temperature": Range(least=0, below=INFINITY),
-        "top_p": Range(above=0, most=1),
-    },
-}
-
-
-def _refuse_unless(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
-
-
-def mistaken_type(value: Any, hint: Any, name: str) -> str | None:
-    """Return what is wrong with a value whose type should be `hint`, or None if it is right."""
-    kind = typing.get_origin(hint)
-    options = typing.get_args(hint)
-
-    if kind is types.UnionType:  # X | None
-        return None if value is None else mistaken_type(value, options[0], name)
-
-    if kind is Literal:
-        known = isinstance(value, str) and value in options
-        return None if known else f"{name} is {value!r}; expected one of {', '.join(options)}"
-
-    if kind is tuple:
-        if not isinstance(value, tuple):
-            return f"{name} is {value!r}; expected a list"
-        for index, item in enumerate(value):
-            mistake = mistaken_type(item, options[0], f"{name}[{index}]")
-            if mistake:
-                return mistake
-        return None
-
-    fits = type(value) in (int, float) if hint is float else type(value) is hint
-    return None if fits else f"{name} is {value!r}; expected {hint.__name__}"
-
-
-def settings_of(kind: type) -> dict[str, Any]:
-    """Return the settings of a section with their types."""
-    if kind not in _SETTINGS:
-        _SETTINGS[kind] = typing.get_type_hints(kind)
-    return _SETTINGS[kind]
-
-
-_SETTINGS: dict[type, dict[str, Any]] = {}  # resolving type hints is slow: do it once
-
-
-def _check(settings: Any, section: str) -> None:
-    """Refuse a setting that has the wrong type, and a number outside of its range."""
-    ranges = RANGES.get(section, {})
-    for name, hint in settings_of(type(settings)).items():
-        full_name = f"{section}.{name}"
-        value = getattr(settings, name)
-        mistake = mistaken_type(value, hint, full_name)
-        if mistake:
-            raise ConfigError(mistake)
-        if value is None or name not in ranges:
-            continue
-        limit = ranges[name].violation(value)
-        if limit:
-            number = f"{value:,}" if isinstance(value, int) else str(value)
-            raise ConfigError(f"{full_name} is {number}; it must be {limit}")
-
-
-def _as_tuples(settings: Any, *names: str) -> None:
-    """Convert a single string, or a list, to a tuple, so that Python accepts what TOML does."""
-    for name in names:
-        value = getattr(settings, name)
-        if isinstance(value, str):
-            object.__setattr__(settings, name, (value,))
-        elif isinstance(value, list):
-            object.__setattr__(settings, name, tuple(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,21 +61,21 @@ class ModelConfig:
     kernel: Kernel = "auto"
 
     def __post_init__(self) -> None:
-        _check(self, "model")
+        check_settings(self, "model")
         self._check_positions()
 
-        _refuse_unless(
+        refuse_unless(
             self.sharing != "three-way" or self.source_vocab_size in (None, self.vocab_size),
             f"model.source_vocab_size is {self.source_vocab_size} and model.vocab_size is "
             f'{self.vocab_size}, but sharing = "three-way" needs one vocabulary; '
             'set model.sharing to "two-way" or "none"',
         )
-        _refuse_unless(
+        refuse_unless(
             self.kernel != "varlen" or self.p_drop_attention == 0,
             'model.kernel "varlen" has no attention dropout, but model.p_drop_attention is '
             f'{self.p_drop_attention}; use kernel = "auto" or "sdpa"',
         )
-        _refuse_unless(
+        refuse_unless(
             self.kernel != "varlen" or {self.d_k, self.d_v} <= VARLEN_HEADS,
             f'model.kernel "varlen" takes heads of 16, 32, 64 or 128, but model.d_k is {self.d_k} '
             f'and model.d_v is {self.d_v}; use kernel = "auto" or "sdpa"',
@@ -237,18 +84,18 @@ class ModelConfig:
     def _check_positions(self) -> None:
         """Refuse sizes that the chosen kind of positions cannot have."""
         if self.positions == "sinusoidal":
-            _refuse_unless(
+            refuse_unless(
                 self.d_model % 2 == 0,
                 f"model.d_model is {self.d_model}; sinusoidal positions pair sines with cosines "
                 "and need an even d_model",
             )
         if self.positions == "rotary":
-            _refuse_unless(
+            refuse_unless(
                 self.d_k % 2 == 0,
                 f"model.d_k is {self.d_k}; rotary positions turn pairs of dimensions and need an "
                 "even d_k",
             )
-            _refuse_unless(
+            refuse_unless(
                 self.d_model % self.h == 0,
                 f"model.h is {self.h}, which does not divide model.d_model {self.d_model}; "
                 "rotary positions need a divisor",
@@ -282,13 +129,13 @@ class CorpusConfig:
     weight: float = 1.0  # how often the corpus is drawn, relative to its size
 
     def __post_init__(self) -> None:
-        _as_tuples(self, "source", "target")
-        _check(self, "data.corpora")
-        _refuse_unless(
+        as_tuples(self, "source", "target")
+        check_settings(self, "data.corpora")
+        refuse_unless(
             len(self.source) > 0,
             "a corpus has no source file; name at least one, such as source = ['train.en']",
         )
-        _refuse_unless(
+        refuse_unless(
             len(self.target) in (0, len(self.source)),
             f"a corpus has {len(self.source)} source and {len(self.target)} target files; "
             "name one target file for each source file",
@@ -313,9 +160,9 @@ class CleanConfig:
     language_sample: int = 20_000  # number of pairs whose language is identified; 0: every pair
 
     def __post_init__(self) -> None:
-        _as_tuples(self, "off", "warn", "drop")
-        _check(self, "data.clean")
-        _refuse_unless(
+        as_tuples(self, "off", "warn", "drop")
+        check_settings(self, "data.clean")
+        refuse_unless(
             "wrong-language" not in self.drop or self.language_sample == 0,
             "data.clean.drop names wrong-language, but the language of only "
             f"{self.language_sample:,} pairs is identified; set data.clean.language_sample = 0",
@@ -344,7 +191,7 @@ class TokenizerConfig:
     training_sentences: int = 1_000_000  # number of sentences from which the tokenizer is learned
 
     def __post_init__(self) -> None:
-        _check(self, "data.tokenizer")
+        check_settings(self, "data.tokenizer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,8 +212,8 @@ class DataConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
-        _as_tuples(self, "corpora", "validation", "test")
-        _check(self, "data")
+        as_tuples(self, "corpora", "validation", "test")
+        check_settings(self, "data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,14 +268,14 @@ class TrainingConfig:
     until: str = ""  # stop at a validation score: "bleu=25", "chrf=55" or "loss=1.5"; empty: never
 
     def __post_init__(self) -> None:
-        _check(self, "training")
-        _refuse_unless(
+        check_settings(self, "training")
+        refuse_unless(
             self.average_checkpoints <= self.keep_checkpoints,
             f"training.average_checkpoints is {self.average_checkpoints}, but "
             f"training.keep_checkpoints is {self.keep_checkpoints}; keep at least as many as are "
             "averaged",
         )
-        _refuse_unless(
+        refuse_unless(
             not self.goal or self.goal[0] == "loss" or self.validation_sentences > 0,
             f"training.until is {self.until!r}, but training.validation_sentences is 0, so that "
             "no translation is scored; set it to 1000",
@@ -445,7 +292,7 @@ class TrainingConfig:
         except ValueError:
             goal = float("nan")
         possible = 0 < goal <= (INFINITY if name == "loss" else 100)
-        _refuse_unless(
+        refuse_unless(
             name in ("bleu", "chrf", "loss") and possible,
             f'training.until is {self.until!r}; expected "bleu=25", "chrf=55" or "loss=1.5"',
         )
@@ -479,21 +326,21 @@ class SearchConfig:
     shortlist: bool = True
 
     def __post_init__(self) -> None:
-        _check(self, "search")
-        _refuse_unless(
+        check_settings(self, "search")
+        refuse_unless(
             self.max_length is None or self.min_length <= self.max_length,
             f"search.min_length is {self.min_length}, but search.max_length is "
             f"{self.max_length}; lower search.min_length",
         )
 
         # Sampling and beam search have settings that exclude each other.
-        _refuse_unless(
+        refuse_unless(
             self.temperature > 0 or (self.top_k == 0 and self.top_p == 1),
             "search.top_k and search.top_p are for sampling, but search.temperature is 0; "
             "set it to 1.0 to sample",
         )
         sure_hypotheses = min(self.beam_size, self.patience * self.beam_size)
-        _refuse_unless(
+        refuse_unless(
             self.temperature > 0 or self.n_best <= sure_hypotheses,
             f"search.n_best is {self.n_best}, but a beam of {self.beam_size} with patience "
             f"{self.patience} may end with fewer hypotheses; raise search.beam_size",
@@ -526,7 +373,7 @@ class Recipe:
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
-        _check(self, "recipe")
+        check_settings(self, "recipe")
 
     def __repr__(self) -> str:
         """Show the settings that differ from the paper's base model."""

@@ -12,9 +12,10 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transduce.config import ModelConfig, Recipe, SearchConfig, mistaken_type, settings_of
+from transduce.config import ModelConfig, Recipe, SearchConfig
 from transduce.errors import ConfigError
 from transduce.presets import PRESETS, preset
+from transduce.setting_checks import mistaken_type, settings_of
 
 Settings = TypeVar("Settings")
 

@@ -15,20 +15,17 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal
 
 from transduce.config import (
-    INFINITY,
-    RANGES,
     CleanConfig,
     CorpusConfig,
     DataConfig,
     ModelConfig,
-    Range,
     Recipe,
     SearchConfig,
     TokenizerConfig,
     TrainingConfig,
-    settings_of,
 )
 from transduce.presets import PRESETS
+from transduce.setting_checks import INFINITY, RANGES, Range, settings_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SECTIONS: dict[type, str] = {

@@ -5,8 +5,9 @@ import typing
 import pytest
 import torch
 
-from transduce.config import ModelConfig, settings_of
+from transduce.config import ModelConfig
 from transduce.model import Tokens, Transformer
+from transduce.setting_checks import settings_of
 
 SMALL = {
     "vocab_size": 31,
