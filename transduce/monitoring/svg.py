@@ -12,6 +12,7 @@ from transduce.monitoring.terminal import compact
 WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 466, 34, 224  # the edges of the plot in the picture
 DOTTED = 40  # the most points of a curve that also get dots
+TICKS = 4  # about how many numbers an axis has
 BUCKETS = 300  # of a longer curve, only the extremes of this many parts are drawn
 
 
@@ -74,14 +75,14 @@ def _drawable(curves: Mapping[str, Sequence[Point]], *, positive: bool) -> dict[
     return drawable
 
 
-def thin(points: Sequence[Point], buckets: int = BUCKETS) -> list[Point]:
+def thin(points: Sequence[Point]) -> list[Point]:
     """Return the smallest and the largest point of each bucket, and the last: no spike is lost."""
-    if len(points) <= 2 * buckets:
+    if len(points) <= 2 * BUCKETS:
         return list(points)
     # Both extremes of a bucket, in the order of steps.
     kept: list[Point] = []
-    for bucket in range(buckets):
-        part = points[bucket * len(points) // buckets : (bucket + 1) * len(points) // buckets]
+    for bucket in range(BUCKETS):
+        part = points[bucket * len(points) // BUCKETS : (bucket + 1) * len(points) // BUCKETS]
         smallest = min(part, key=lambda point: point[1])
         largest = max(part, key=lambda point: point[1])
         kept += sorted({smallest, largest})
@@ -90,12 +91,12 @@ def thin(points: Sequence[Point], buckets: int = BUCKETS) -> list[Point]:
     return kept
 
 
-def ticks(low: float, high: float, *, outside: bool = False, about: int = 4) -> list[float]:
+def ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
     """Return round numbers between two limits; with `outside`, numbers that enclose them."""
-    # The distance is 1, 2 or 5 times a power of ten.
-    spread = high - low or abs(high) or 1.0
-    unit = 10.0 ** math.floor(math.log10(spread / about))
-    width = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= spread / about)
+    # They are 1, 2 or 5 times a power of ten apart.
+    distance = (high - low or abs(high) or 1.0) / TICKS
+    unit = 10.0 ** math.floor(math.log10(distance))
+    width = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= distance)
 
     if outside:
         first = math.floor(low / width + 1e-9)

@@ -36,15 +36,15 @@ def installed_bundles(runs: Path = RUNS) -> list[Installed]:
     ]
 
 
-def find_bundle(place: str | Path | None = None, runs: Path = RUNS) -> Path:
+def find_bundle(place: str | Path | None = None) -> Path:
     """Return the folder of a bundle.
 
     `place` is the folder of a bundle; or that of a run, which has its bundle in `best` or else in
     `last`; or, if there is no such folder, the name of a bundle that comes with the package.
-    Without a place, it is the default bundle of the package, or else the newest one in `runs`.
+    Without a place, it is the default bundle of the package, or else the newest one in ./runs.
     """
     if place is None:
-        return _default(runs)
+        return _default()
 
     bundle = _bundle_of(Path(place))
     if bundle is not None:
@@ -68,12 +68,12 @@ def find_bundle(place: str | Path | None = None, runs: Path = RUNS) -> Path:
     return Path(place)
 
 
-def _default(runs: Path) -> Path:
-    bundles = installed_bundles(runs)
+def _default() -> Path:
+    bundles = installed_bundles()
     if bundles:
         return bundles[0].path
     raise BundleError(
-        f"no model found in the package nor in ./{runs}; train one with make demo, or name one: "
+        f"no model found in the package nor in ./{RUNS}; train one with make demo, or name one: "
         "--model"
     )
 

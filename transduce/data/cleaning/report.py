@@ -16,7 +16,6 @@ from rich.text import Text
 from transduce.data.cleaning.rules import RULES
 from transduce.data.cleaning.verdict import Verdict
 from transduce.data.workers import counted
-from transduce.errors import DataError
 
 _EXAMPLES = 3  # for each rule
 _CLIP = 200  # characters of an example
@@ -73,11 +72,6 @@ class Report:
     def to_json(self) -> str:
         """Return the report as a JSON object."""
         return json.dumps(asdict(self), ensure_ascii=False, indent=2) + "\n"
-
-    def require_usable(self) -> None:
-        """Raise an error if cleaning leaves no pair."""
-        if self.kept == 0:
-            raise DataError(self.nothing_left())
 
     def nothing_left(self) -> str:
         """Return the message for a corpus of which cleaning leaves no pair."""
