@@ -12,9 +12,7 @@ The result does not depend on the number of ranks, and any step is reached in co
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +28,10 @@ from transduce.data.batches import (
     padded_shapes,
     up_to,
 )
-from transduce.data.rng import permutation, raw
+from transduce.data.rng import permutation
 from transduce.data.store import Section, Store
+from transduce.data.stream import Rows, Stream, make_streams
 from transduce.errors import ConfigError, DataError
-
-Rows = NDArray[np.int64]
 
 SHARD_STEPS = 64  # the most steps that are shuffled together
 _MOST_HANDS = 64
@@ -85,7 +82,7 @@ class Sampler:
                 f"{longest:,} tokens; expected at least {4 * longest:,}: raise it, or lower "
                 "data.max_tokens and prepare again"
             )
-        self._streams = _make_streams(self.section, weights, temperature, seed)
+        self._streams = make_streams(self.section, weights, temperature, seed)
 
         # An epoch is a whole number of shards, and all shards have the same number of steps.
         self._tokens = [_tokens_per_epoch(self._streams, side) for side in (0, 1)]
@@ -194,77 +191,6 @@ class Sampler:
         return [by_step[step] for step in order_of_steps]
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """A corpus that is read again and again. A position in it is a number of tokens of both sides.
-
-    Pass number n reads variant n of the corpus, and starts at a random pair of it ("rotation").
-    """
-
-    section: Section
-    corpus: range
-    drawn: int  # tokens drawn in an epoch
-    seed: tuple[int, int]
-
-    @property
-    def total(self) -> int:
-        """The tokens of one pass, both sides together."""
-        return self._tokens_before(self.corpus.stop) - self._tokens_before(self.corpus.start)
-
-    def side_tokens(self, side: int) -> int:
-        """Return how many tokens of the source (0) or the target (1) an epoch draws."""
-        ragged = (self.section.source, self.section.target)[side]
-        start = int(ragged.offsets[self.corpus.start])
-        stop = int(ragged.offsets[self.corpus.stop])
-        return round((stop - start) * self.drawn / self.total)
-
-    def between(self, start: int, stop: int) -> Rows:
-        """Return the rows of the pairs that begin between two positions."""
-        first_pass, first_pair = self._locate(start)
-        last_pass, end_pair = self._locate(stop)
-        size = len(self.corpus)
-        pieces = []
-        for number in range(first_pass, last_pass + 1):
-            low = first_pair if number == first_pass else 0
-            high = end_pair if number == last_pass else size
-            rotated = (self._rotation(number) + np.arange(low, high)) % size
-            pieces.append(self._first_row(number) + rotated)
-        return np.concatenate(pieces)
-
-    def _locate(self, position: int) -> tuple[int, int]:
-        """Return the pass of a position, and how many pairs of that pass begin before it."""
-        number, rest = divmod(position, self.total)
-        first = self._first_row(number)
-        stop = first + len(self.corpus)
-        turn = first + self._rotation(number)  # the row where this pass starts
-        start_tokens = self._tokens_before(first)
-        end_tokens = self._tokens_before(stop)
-
-        # Each variant has its own number of tokens: scale the position to this variant.
-        scaled = rest * (end_tokens - start_tokens) // self.total
-        tokens = self._tokens_before(turn) + scaled
-
-        # The pass reads from `turn` to the end of the corpus, and then from its start to `turn`.
-        if tokens <= end_tokens:
-            return number, self._row_at(tokens, turn, stop) - turn
-        row = self._row_at(tokens - end_tokens + start_tokens, first, turn)
-        return number, (stop - turn) + (row - first)
-
-    def _first_row(self, number: int) -> int:
-        variant = number % self.section.variants
-        return variant * self.section.pairs + self.corpus.start
-
-    def _rotation(self, number: int) -> int:
-        return int(raw(1, "pass", *self.seed, number)[0]) % len(self.corpus)
-
-    def _row_at(self, tokens: int, low: int, high: int) -> int:
-        """Return the first row from `low` to `high` with at least this many tokens before it."""
-        return low + bisect.bisect_left(range(low, high), tokens, key=self._tokens_before)
-
-    def _tokens_before(self, row: int) -> int:
-        return int(self.section.source.offsets[row]) + int(self.section.target.offsets[row])
-
-
 def deal(lengths: NDArray[np.int64], hands: int) -> NDArray[np.int64]:
     """Divide pairs among `hands` so that all get about as many tokens, on each side.
 
@@ -312,31 +238,7 @@ def deal(lengths: NDArray[np.int64], hands: int) -> NDArray[np.int64]:
     return hand_of[:pairs]
 
 
-def _make_streams(
-    section: Section, weights: Sequence[float], temperature: float, seed: int
-) -> list[_Stream]:
-    """Return a stream for each corpus that has pairs, with its share of an epoch."""
-    corpora = list(section.corpora.values())
-    weights = weights or [1.0] * len(corpora)
-    if len(weights) != len(corpora):
-        raise ConfigError(
-            f"{len(weights)} weights are given for {len(corpora)} corpora; expected one for each"
-        )
-    shares = []
-    for weight, rows in zip(weights, corpora, strict=True):
-        shares.append((weight * len(rows)) ** (1 / temperature))
-
-    streams = []
-    for index, (rows, share) in enumerate(zip(corpora, shares, strict=True)):
-        if not rows:
-            continue
-        passes = section.pairs * share / sum(shares) / len(rows)
-        tokens = _Stream(section, rows, 0, (seed, index)).total
-        streams.append(_Stream(section, rows, round(tokens * passes), (seed, index)))
-    return streams
-
-
-def _tokens_per_epoch(streams: Sequence[_Stream], side: int) -> int:
+def _tokens_per_epoch(streams: Sequence[Stream], side: int) -> int:
     return sum(stream.side_tokens(side) for stream in streams)
 
 
