@@ -31,6 +31,7 @@ IMPORTED_LAZILY = {
         "beam_step",
         "decoding",
         "embedding",
+        "feed_forward",
         "loss",
         "products",
         "residual",

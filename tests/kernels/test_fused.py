@@ -22,7 +22,7 @@ from transduce.model import Mask, Tokens, Transformer, written_out_attention
 
 pytest.importorskip("triton")
 
-from transduce.kernels import products, varlen
+from transduce.kernels import feed_forward, products, varlen
 from transduce.kernels.varlen import varlen_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -300,7 +300,7 @@ def test_weights_that_lie_one_below_the_other_are_not_copied():
 
 @pytest.mark.parametrize(("count", "d_model", "d_ff"), [(3, 16, 24), (150, 72, 136)])
 def test_a_network_of_two_products_with_a_relu_between_has_its_gradients(count, d_model, d_ff):
-    from transduce.kernels.products import ReluNetwork
+    from transduce.kernels.feed_forward import ReluNetwork
 
     torch.manual_seed(0)
     shapes = [(2, count, d_model), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
@@ -332,7 +332,7 @@ def test_a_gated_network_has_its_gradients(count, d_model, d_ff, silu):
     inputs = [(torch.randn(shape, device=DEVICE) / 4).half().requires_grad_() for shape in shapes]
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     x, w_1, b_1, w_gate, b_gate, w_2, b_2 = exact
-    ours = products.GatedNetwork.apply(*inputs, silu)
+    ours = feed_forward.GatedNetwork.apply(*inputs, silu)
     inner = (F.silu if silu else F.gelu)(F.linear(x, w_1, b_1)) * F.linear(x, w_gate, b_gate)
     expected = F.linear(inner, w_2, b_2)
     gradient = torch.randn_like(ours)
@@ -360,7 +360,7 @@ def test_a_product_of_our_own_is_taken_where_it_runs(
     weight = SimpleNamespace(
         is_cuda=True, device=None, shape=shape, element_size=dtype.itemsize.__int__
     )
-    assert products.takes_own_product(weight) == expected
+    assert feed_forward.takes_own_product(weight) == expected
 
 
 def test_a_bias_sums_gradients_beyond_the_first_2_to_the_31_numbers():
@@ -375,7 +375,6 @@ def test_a_bias_sums_gradients_beyond_the_first_2_to_the_31_numbers():
 
 
 def test_gradients_of_attention_lie_side_by_side_where_its_inputs_do(monkeypatch):
-    from transduce.kernels import products
 
     torch.manual_seed(0)
     x = torch.randn(1, 130, 32, device=DEVICE, requires_grad=True)

@@ -26,7 +26,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from transduce.kernels.embedding import Embedded
-from transduce.kernels.products import GatedNetwork, ReluNetwork, project, takes_own_product
+from transduce.kernels.feed_forward import GatedNetwork, ReluNetwork, takes_own_product
+from transduce.kernels.products import project
 from transduce.kernels.residual import add_norm, new_seed
 from transduce.kernels.varlen import takes, varlen_attention
 from transduce.model.attention import Mask
