@@ -1,6 +1,8 @@
 """Take the pictures of the page in docs/screenshots, with a real server and a trained model.
 
-    python docs/screenshots.py FOLDER_OF_A_BUNDLE [FOLDER_WITH_RUNS]
+    python docs/screenshots.py en-de [FOLDER_WITH_RUNS]
+
+The heads that it shows are those of en-de, the model of the package.
 
 It needs Chromium and the packages of the extra `dev`.
 """
@@ -111,18 +113,18 @@ SHOTS = [
     Shot("inspect", "#inspect", show_it, height=1130),
     Shot(
         "inspect-dark",
-        link("inspect", text=ANIMAL, kind="cross", layer=5, head=4, figure="heat"),
+        link("inspect", text=ANIMAL, kind="cross", layer=2, head=3, figure="heat"),
         wait_for_heads,
         height=1010,
         scheme="dark",
     ),
     Shot(
         "heads-off",
-        link("inspect", text=ANIMAL, kind="cross", layer=6, head=8, without="cross.6.8"),
+        link("inspect", text=ANIMAL, kind="cross", layer=2, head=1, without="cross.2.1"),
         wait_for_heads,
         height=960,
     ),
-    Shot("decoding", link("inspect", text=ANIMAL, step=9), show_decoding, height=1130),
+    Shot("decoding", link("inspect", text=ANIMAL, step=10), show_decoding, height=1130),
     Shot(
         "phone",
         link("translate", text=ANIMAL),
@@ -133,13 +135,13 @@ SHOTS = [
     ),
     Shot(
         "learn",
-        link("learn", text=ANIMAL, layer=3, head=4, step="softmax"),
+        link("learn", text=ANIMAL, layer=5, head=5, step="softmax"),
         wait_for_lesson,
         height=980,
     ),
     Shot(
         "learn-mask",
-        link("learn", text=ANIMAL, layer=5, head=3, step="mask"),
+        link("learn", text=ANIMAL, layer=2, head=1, step="mask"),
         take_mask_away,
         height=980,
         scheme="dark",
