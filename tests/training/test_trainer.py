@@ -844,6 +844,8 @@ def test_a_model_far_too_large_for_its_text_gets_advice():
     assert 'so little text suits preset = "small" (5,000 steps of 8,000 tokens, about ' in slow
     fast = plan(Recipe(), pairs=4_500_000, epochs=22, flops_per_second=4e14)
     assert "suits" not in fast
+    quick = plan(Recipe(), pairs=4_500_000, epochs=22, flops_per_second=1e22)
+    assert quick.endswith("and take about a second here")
 
 
 def edit(checkpoint, change):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from transduce.cli.commands import run
+from transduce.errors import MissingExtra
 from transduce.translation import benchmark as benchmarks
 from transduce.translation.benchmark import MARIAN, TORCH, contender
 
@@ -44,6 +45,18 @@ def test_sentences_come_from_a_file(bundle, tmp_path, capsys):
     assert "empty.txt contains no sentence; expected one on each line" in capsys.readouterr().err
     (tmp_path / "some.txt").write_text("one\n\ntwo\nthree\n")
     assert benchmarks.read_sentences(bundle.path, tmp_path / "some.txt", 2)[1] == ["one", "two"]
+
+
+def test_without_phrases_a_file_is_asked_for(bundle, monkeypatch, tmp_path, capsys):
+    def missing(*_):
+        raise MissingExtra("babel is not installed")
+
+    monkeypatch.setattr("transduce.corpora.phrases.phrases", missing)
+    assert run([*COMMAND, str(bundle.path)]) == 2
+    message = "babel is not installed; or name a file of sentences: --input FILE\n"
+    assert capsys.readouterr().err == f"transduce: {message}"
+    assert run(["compress", str(bundle.path), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.endswith("; or name a file of sentences: --source FILE\n")
 
 
 @pytest.mark.parametrize("option", ["rounds", "sentences", "beam"])

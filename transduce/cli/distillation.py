@@ -149,7 +149,7 @@ def compress(
         translator = Translator(model, device=device)
         sources, references = read_test_set(translator, source, reference)
     else:
-        _, sources = read_sentences(model, source, 64)
+        _, sources = read_sentences(model, source, 64, option="--source")
 
     compressed = compress_model(model, out, precision, shortlist=shortlist)
     models = {model.name: model, out.name: compressed}

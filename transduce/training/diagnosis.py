@@ -99,7 +99,7 @@ def _duration(seconds: float) -> str:
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
-    return f"{max(seconds, 1):.0f} seconds"
+    return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"
 
 
 def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:

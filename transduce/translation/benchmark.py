@@ -23,7 +23,7 @@ from transduce.data.readers.lines import read_lines
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, refusal
 from transduce.engines.ctranslate2 import BATCH_TOKENS, converted
-from transduce.errors import InputError, require
+from transduce.errors import ConfigError, InputError, MissingExtra, require
 from transduce.recipe import adjusted
 from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
@@ -95,8 +95,13 @@ def benchmark(
         )
 
 
-def read_sentences(model: Path, file: Path | None, count: int) -> tuple[Bundle, list[str]]:
-    """Return the bundle in a folder, and sentences to translate: those of the file or phrases."""
+def read_sentences(
+    model: Path, file: Path | None, count: int, *, option: str = "--input"
+) -> tuple[Bundle, list[str]]:
+    """Return the bundle in a folder, and sentences to translate: those of the file or phrases.
+
+    Without phrases in the language of the model, the error names the option for a file.
+    """
     if count < 1:
         raise InputError(f"sentences is {count}; it must be at least 1")
     bundle = load_bundle(find_bundle(model))
@@ -104,7 +109,10 @@ def read_sentences(model: Path, file: Path | None, count: int) -> tuple[Bundle, 
     if file is None:
         from transduce.corpora.phrases import phrases
 
-        pairs = phrases(data.source_language, data.target_language, 10 * count)["train"]
+        try:
+            pairs = phrases(data.source_language, data.target_language, 10 * count)["train"]
+        except (MissingExtra, ConfigError) as error:
+            raise type(error)(f"{error}; or name a file of sentences: {option} FILE") from None
         return bundle, [source for source, *_ in pairs][:count]
     texts = []
     for lines in read_lines(file, data.source_language):
