@@ -74,6 +74,8 @@ def test_a_strange_word_gives_one_line(word, capsys):
         ("0", None, False, True),
         ("1", None, False, False),
         ("x", None, False, True),  # not set by torchrun
+        ("2", None, False, True),  # there are only two
+        ("9" * 5_000, None, False, True),
         ("1", 5, False, True),
         ("0", 4, True, False),
     ],

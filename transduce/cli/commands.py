@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -88,10 +89,11 @@ def _is_said_by_another_rank(error: TransduceError) -> bool:
     if error.met_by_rank is not None:
         return error.is_said_elsewhere
     # With torchrun, all processes of a machine find the same mistake in the command line.
-    size = os.environ.get("WORLD_SIZE", "")
-    local_rank = os.environ.get("LOCAL_RANK", "")
-    is_numbered = f"{size}{local_rank}".isascii() and size.isdigit() and local_rank.isdigit()
-    return is_numbered and int(local_rank) > 0
+    texts = [os.environ.get(name, "") for name in ("LOCAL_RANK", "WORLD_SIZE")]
+    if not all(re.fullmatch("[0-9]{1,9}", text) for text in texts):
+        return False
+    local_rank, size = map(int, texts)
+    return 0 < local_rank < size
 
 
 def _accept_every_character() -> None:
