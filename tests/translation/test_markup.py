@@ -261,6 +261,8 @@ def test_a_translation_into_the_same_words_gives_the_text_back(text):
         ("{not a placeholder}", "{not a placeholder}"),
         ("{n, plural, one {# file} other {# files}} in { dir }", "X1 in X2"),
         ("{n,select,a{{x,plural,one{# y}other{z}}}other{}} left", "X1 left"),
+        (r"First line\nsecond \"line\".\nEnd", "First line X1 second X2 line X3.X4 End"),
+        (r"C:\new\table.txt, src\main\test and D:\ too", "X1, X2 and X3 too"),
         ("100%% of %'d for $name and ${x}, US$5 or $5", "100 X1 of X2 for X3 and X4, US$5 or $5"),
     ],
 )
@@ -391,6 +393,9 @@ def test_a_depth_that_no_recursion_survives_is_kept():
         "$",
         "$a",
         "{ ",
+        "\\",
+        "\\a",
+        "a-",
     ],
 )
 def test_no_text_is_slow_to_look_through(part):

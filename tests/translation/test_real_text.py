@@ -29,7 +29,8 @@ def translator(bundle):
         ("See [this](a/b?c).", ["(a/b?c)"], "See [this]X1."),
         ("A **very big** one.", ["**", "**"], "A very big one."),
         ("Note: this is 10:30, ratio 1:2.", [], "Note: this is 10:30, ratio 1:2."),
-        ("C:\\new is a path: yes.", [], "C:\\new is a path: yes."),
+        ("C:\\new is a path: yes.", ["C:\\new"], "X1 is a path: yes."),
+        ("One\\ntwo three.", ["\\n"], "One X1 two three."),
     ],
 )
 def test_code_signs_and_markdown_are_taken_out_and_put_back(text, kept, plain):

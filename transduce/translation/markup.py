@@ -54,8 +54,10 @@ _MARKUP = (
     r"|%%|%(?:\d{1,3}\$|\(\w{1,64}\))?[-+#0']{0,4}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh?|ll?|[Lqjzt])?"
     r"[diouxXeEfFgGaAcspn@](?![A-Za-z])"
     r"|&(?:\#\d{1,7}|\#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});"
+    # Paths of Windows, which begin with a drive or have a backslash that is no escape.
+    r"|(?<![\w.\\-])(?:[A-Za-z]:(?=\\)|(?=[\w.\\-]{0,200}\\(?![nrt])\w))[\w.-]{0,64}(?:\\[\w.-]{0,64})+"
     # Escapes that are written out, parameters such as :name, and the signs of Markdown.
-    r"|\\[nrt](?![a-z])|(?<![\w:/.]):[A-Za-z_]\w{0,63}(?![\w:/])"
+    r"|\\[nrt\"']|(?<![\w:/.]):[A-Za-z_]\w{0,63}(?![\w:/])"
     r"|`[^`\n]{1,500}`|(?<=\])\([^()\s]{1,2000}\)"
     # Signs between words, and numbers with hard spaces.
     r"|(?<=[^\W\d] )[<>]=?(?= [^\W\d])|\d{1,3}(?:[\u00a0\u202f]\d{3})+(?!\d)"
