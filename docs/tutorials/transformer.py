@@ -4,7 +4,7 @@
 #
 # This page walks through "Attention Is All You Need" (Vaswani et al., 2017) with the code of
 # `transduce`. Every code cell runs on a CPU in seconds, and the output below a cell is what that
-# cell printed when this page was built. You need `pip install transduce` and nothing else.
+# cell printed when this page was built. You need the package and none of its extras.
 #
 # Shapes use one alphabet: `B` rows of a batch, `S` source length, `T` target length, `V` size of
 # the vocabulary, and the paper's symbols `h`, `d_model`, `d_k`, `d_v`, `d_ff`, `N`.
