@@ -56,7 +56,7 @@ class AttentionRequest(Strict):
     text: Annotated[str, Field(min_length=1)]
     model: str | None = None
     sentence: Annotated[int, Field(ge=0), Whole] = 0
-    without: Annotated[list[Annotated[str, Field(pattern=HEAD)]], Field(max_length=1000)] = []
+    without: list[Annotated[str, Field(pattern=HEAD)]] = []
 
 
 class WalkthroughRequest(Strict):
