@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from transduce.serving.app import create_app
@@ -65,3 +66,14 @@ def test_the_description_has_the_models_and_languages_that_are_served(server):
     assert schemas["TranslateRequest"]["properties"]["model"]["enum"] == ["demo", None]
     assert schemas["TranslateRequest"]["properties"]["n_best"]["maximum"] == 16
     assert "http" not in str(schemas)  # nothing is loaded from elsewhere
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "status"), [("", "DE", 200), (None, "DE", 200), ("DE", "EN", 400)]
+)
+def test_the_description_and_the_server_agree_on_languages(server, source, target, status):
+    _, description = server.get("/openapi.json")
+    content = description["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
+    body = {"text": "", "source_lang": source, "target_lang": target}
+    is_valid = jsonschema_rs.is_valid(content["application/json"]["schema"], body)
+    assert (is_valid, server.post("/v2/translate", body)[0]) == (status == 200, status)

@@ -157,12 +157,16 @@ def _libretranslate_paths(service: Service) -> Json:
 def _deepl_paths(service: Service) -> Json:
     known = targets(service.models)
     every_target: set[str] = set()
-    choices: list[Json] = [{"not": {"required": ["source_lang"]}}]
+    # Without a source language, it is detected.
+    choices: list[Json] = [
+        {"not": {"required": ["source_lang"]}},
+        {"properties": {"source_lang": {"enum": ["", None]}}},
+    ]
     for source, reached in known.items():
         codes = [target.upper() for target in reached]
         every_target.update(codes)
         languages = {
-            "source_lang": {"enum": [source.upper(), None]},
+            "source_lang": {"enum": [source.upper()]},
             "target_lang": {"enum": codes},
         }
         choices.append({"properties": languages})
