@@ -11,8 +11,10 @@ from transduce.config import ModelConfig
 from transduce.describe import count_flops, count_parameters
 from transduce.model import Transformer
 from transduce.paper import table2
+from transduce.paper.corpus import find_corpus
+from transduce.paper.experiment import Plan
 from transduce.paper.flops import count_training_flops, estimated_flops
-from transduce.paper.results import load_results
+from transduce.paper.results import Result, load_results, save_result
 from transduce.presets import BASE
 
 
@@ -82,3 +84,14 @@ def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, caps
     words = ["paper", "table2", str(text), "--out", str(tmp_path), "--rows", "equal-time-recurrent"]
     assert run(words) == 2
     assert "needs the speeds of base and recurrent" in capsys.readouterr().err
+
+
+def test_equal_time_follows_the_speeds_of_its_own_seed(text, tmp_path):
+    for part, row, speed in (("table3", "base-seed2", 4.0), ("table2", "recurrent-seed2", 2.0)):
+        numbers = {"tokens_per_second": speed}
+        result = Result(part=part, row=row, numbers=numbers, seconds=1, commit="", hardware={})
+        save_result(tmp_path, result)
+    plan = Plan(data=find_corpus(str(text), tmp_path), budget=0.1, seed=2)
+    row = table2.equal_time_row("equal-time-recurrent", plan, tmp_path)
+    assert set(table2._results(tmp_path)) == {"base-seed2", "recurrent-seed2"}
+    assert (row.name, row.recipe.training.steps) == ("equal-time-recurrent-seed2", 5_000)

@@ -18,6 +18,7 @@ from transduce.paper.flops import estimated_flops
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_2
 from transduce.paper.results import Result, find_result, load_results, remarks
+from transduce.paper.table3 import SEED
 from transduce.presets import BASE, BIG
 
 PART = "table2"
@@ -57,12 +58,13 @@ def rows(names: Sequence[str], plan: Plan) -> list[Row]:
 def equal_time_row(name: str, plan: Plan, out: Path) -> Row:
     """Return a baseline with as many steps as it can take while base trains."""
     kind = EQUAL_TIME[name]
-    base = find_result(out, table3.PART, "base")
-    measured = find_result(out, PART, kind)
+    seed = "" if plan.seed == 1 else f"-seed{plan.seed}"
+    base = find_result(out, table3.PART, f"base{seed}")
+    measured = find_result(out, PART, f"{kind}{seed}")
     if base is None or measured is None:
         raise ConfigError(
             f"{name} needs the speeds of base and {kind}, which are not measured in {out}; add "
-            f"these rows: --rows base {kind} {name}"
+            f"these rows: --rows base {kind} {name} --seed {plan.seed}"
         )
     share = measured.numbers["tokens_per_second"] / base.numbers["tokens_per_second"]
     recipe, model = BASELINES[kind]
@@ -74,7 +76,8 @@ def section(out: Path, commit: str) -> Section:
     """Return what is known so far of Table 2."""
     ours = _results(out)
     base = ours.get("base")
-    lines = [_line(name, ours.get(name), base, commit) for name in ROWS]
+    others = [name for name in ours if name not in ROWS]  # of other seeds
+    lines = [_line(name, ours.get(name), base, commit) for name in (*ROWS, *others)]
     head = ("model", "sacreBLEU", "tokenized BLEU", "perplexity", "parameters (M)",
             "target tokens", "time", "FLOPs, counted", "FLOPs, paper's method",
             "note")  # fmt: skip
@@ -97,7 +100,8 @@ def section(out: Path, commit: str) -> Section:
 
 def _results(out: Path) -> dict[str, Result]:
     of_table3 = load_results(out, table3.PART)
-    shared = {name: of_table3[name] for name in ("base", "big") if name in of_table3}
+    names = [name for name in of_table3 if SEED.sub("", name) in ("base", "big")]
+    shared = {name: of_table3[name] for name in names}
     return shared | load_results(out, PART)
 
 

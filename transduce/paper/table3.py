@@ -17,7 +17,7 @@ from transduce.presets import BASE, TABLE_3
 from transduce.recipe import differences
 
 PART = "table3"
-_SEED = re.compile(r"-seed\d+$")
+SEED = re.compile(r"-seed\d+$")
 
 
 def rows(names: Sequence[str], plan: Plan) -> list[Row]:
@@ -31,7 +31,7 @@ def section(out: Path, commit: str) -> Section:
     base = results.get("base")
     lines = [_line(name, results.get(name), base, commit) for name in TABLE_3]
     for name, result in results.items():
-        if _SEED.search(name):
+        if SEED.search(name):
             lines.append(_line(name, result, base, commit))
     head = ("row", "change", "PPL", "paper", "BLEU", "paper", "difference from base", "paper's",
             "parameters (M)", "paper", "speed per FLOP", "note")  # fmt: skip
@@ -51,7 +51,7 @@ def section(out: Path, commit: str) -> Section:
 
 
 def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
-    row = _SEED.sub("", name)
+    row = SEED.sub("", name)
     paper = reference.TABLE_3[row]
     papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
 
@@ -122,7 +122,7 @@ def _bleu(result: Result) -> float:
 
 def _spread(results: Mapping[str, Result]) -> list[str]:
     """Return how far the seeds of base are apart, which a difference must exceed to mean much."""
-    scores = [_bleu(result) for name, result in results.items() if _SEED.sub("", name) == "base"]
+    scores = [_bleu(result) for name, result in results.items() if SEED.sub("", name) == "base"]
     if not scores:
         return []
     if len(scores) < 2:
