@@ -188,6 +188,9 @@ def test_a_run_without_a_record_is_refused(run):
     run.metrics.touch()
     with pytest.raises(CheckpointError, match="has no record yet"):
         read_metrics(run.folder)
+    run.metrics.write_text('{"kind": []}\n[1]\n')
+    with pytest.raises(CheckpointError, match="has no record of a training run; restore the file"):
+        read_metrics(run.folder)
 
 
 def test_the_loss_of_an_older_version_becomes_the_objective(run):

@@ -201,6 +201,11 @@ def read_metrics(run: Path) -> History:
         valid[_identity(record)] = record
         last = record
     if last is None:
+        if path.stat().st_size:
+            raise CheckpointError(
+                f"{path} has no record of a training run; restore the file, or train again in "
+                "another folder"
+            )
         raise CheckpointError(
             f"{path} has no record yet; expected one as soon as training has started"
         )
