@@ -18,6 +18,7 @@ from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines import conversion
 from transduce.engines import ctranslate2 as engines
+from transduce.engines.choose import choose_engine
 from transduce.engines.conversion import convert, refusal
 from transduce.engines.ctranslate2 import CTranslate2Engine
 from transduce.engines.torch import TorchEngine, load_model
@@ -220,6 +221,25 @@ def test_a_conversion_is_checked_on_one_thread(bundle, tmp_path, monkeypatch):
     torch.set_num_threads(2)
     engines.converted(random_bundle(tmp_path / "b", bundle.tokenizer_files), "int8")
     assert (seen, torch.get_num_threads()) == ([1], 2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "limit", "expected"), [(2, "", (2, 1)), (16, "", (4, 4)), (16, "1", (1, 1))]
+)
+def test_each_core_of_a_small_machine_searches_on_its_own(
+    bundle, monkeypatch, cores, limit, expected
+):
+    """Two threads for one sentence take longer than one."""
+    used = []
+    monkeypatch.setattr(
+        engines,
+        "CTranslate2Engine",
+        lambda *_, workers, threads, **__: used.append((workers, threads)),
+    )
+    monkeypatch.setattr("transduce.engines.choose.available_cores", lambda: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    choose_engine([bundle], "auto", "cpu", "auto")
+    assert used == [expected]
 
 
 def test_nothing_is_written_into_the_package(bundle, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -20,6 +21,8 @@ logger = logging.getLogger("transduce")
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["auto", "float32", "bf16", "fp16", "int8"]
 
+MOST_WORKERS = 4  # more cores make each batch faster instead
+
 
 def choose_engine(
     bundles: Sequence[Bundle],
@@ -28,12 +31,13 @@ def choose_engine(
     precision: Precision,
     build: Callable[[ModelConfig], Any] | None = None,
     *,
-    workers: int = 1,
+    workers: int | None = None,
 ) -> Engine:
     """Return the engine of this name, or with "auto" the fastest that can run the bundles.
 
     `build` makes a user's own model from its config; only torch can run it. `workers` is the number
-    of searches that CTranslate2 can run at the same time; they share the cores.
+    of searches that CTranslate2 can run at the same time; they share the cores. By default each
+    core of a small machine has one: two threads for one sentence take longer than one.
     """
     if name not in get_args(EngineName):
         expected = ", ".join(get_args(EngineName))
@@ -70,7 +74,7 @@ def _ctranslate2_engine(
     name: EngineName,
     device: str | None,
     precision: Precision,
-    workers: int,
+    workers: int | None,
 ) -> Engine:
     from transduce.engines.ctranslate2 import CTranslate2Engine
 
@@ -87,14 +91,25 @@ def _ctranslate2_engine(
     quantization: Quantization = "float32" if precision == "float32" else "int8"
     # torch has no int8, so it cannot take over where int8 was requested.
     by_name = name == "ctranslate2" or precision == "int8"
+    on_gpu = (device or "").startswith("cuda")
+    cores = _cores()
+    if workers is None:
+        workers = 1 if on_gpu else min(cores, MOST_WORKERS)
     return CTranslate2Engine(
         bundles[0],
         device,
         quantization=quantization,
-        threads=max(1, available_cores() // workers) if workers > 1 else 0,
+        threads=max(1, cores // workers),
         workers=workers,
         by_name=by_name,
     )
+
+
+def _cores() -> int:
+    """Return how many cores to use: those available, or fewer if OMP_NUM_THREADS says so."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    cores = available_cores()
+    return min(cores, int(limit)) if limit.isdecimal() and int(limit[:6]) else cores
 
 
 def _torch_engine(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from transduce.config import SearchConfig
 from transduce.cores import available_cores
 from transduce.describe import count_parameters
-from transduce.engines.choose import EngineName, Precision, choose_engine
+from transduce.engines.choose import MOST_WORKERS, EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue import BatchingEngine, QueueSettings
 from transduce.storage.bundle import Bundle, load_bundle
@@ -21,7 +21,6 @@ from transduce.translation.translator import Translator
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
 
-MOST_WORKERS = 4  # more cores make each batch faster instead
 Say = Callable[[str], None]
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
