@@ -27,8 +27,12 @@ def is_limited() -> bool:
 def run_in_child(work: Callable[[], int]) -> int:
     """Run `work` in a child process and return its status; 2 if something ended it from inside."""
     reader, writer = os.pipe()
+    # Signals wait until this process can pass them on.
+    passed_on = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(reader)
         status = work()
         os.write(writer, b"!")  # Python is still in control
@@ -41,8 +45,9 @@ def run_in_child(work: Callable[[], int]) -> int:
     def pass_on(number: int, _: FrameType | None) -> None:
         os.kill(child, number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    for number in passed_on:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _, waited = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(waited)
 
