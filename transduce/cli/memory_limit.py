@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 
 
 def is_limited() -> bool:
@@ -27,9 +26,9 @@ def is_limited() -> bool:
 def run_in_child(work: Callable[[], int]) -> int:
     """Run `work` in a child process and return its status; 2 if something ended it from inside."""
     reader, writer = os.pipe()
-    # Signals wait until this process can pass them on.
-    passed_on = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+    # Signals wait until this process asks for them, so that none is lost before the child ends.
+    awaited = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -41,14 +40,12 @@ def run_in_child(work: Callable[[], int]) -> int:
     # Ctrl-C reaches both processes, and the child answers it; other signals are passed on.
     os.close(writer)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        os.kill(child, number)
-
-    for number in passed_on:
-        signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    _, waited = os.waitpid(child, 0)
+    ended = 0
+    while not ended:
+        number = signal.sigwait(awaited)
+        if number != signal.SIGCHLD:
+            os.kill(child, number)  # if it has ended, it is still there to be waited for
+        ended, waited = os.waitpid(child, os.WNOHANG)
     status = os.waitstatus_to_exitcode(waited)
 
     has_ended_itself = bool(os.read(reader, 1))
