@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -91,10 +92,9 @@ def _ctranslate2_engine(
     quantization: Quantization = "float32" if precision == "float32" else "int8"
     # torch has no int8, so it cannot take over where int8 was requested.
     by_name = name == "ctranslate2" or precision == "int8"
-    on_gpu = (device or "").startswith("cuda")
     cores = _cores()
     if workers is None:
-        workers = 1 if on_gpu else min(cores, MOST_WORKERS)
+        workers = min(cores, MOST_WORKERS) if _is_cpu(device) else 1
     return CTranslate2Engine(
         bundles[0],
         device,
@@ -109,7 +109,13 @@ def _cores() -> int:
     """Return how many cores to use: those available, or fewer if OMP_NUM_THREADS says so."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
-    return min(cores, int(limit)) if limit.isdecimal() and int(limit[:6]) else cores
+    return min(cores, int(limit)) if re.fullmatch("[1-9][0-9]{0,8}", limit) else cores
+
+
+def _is_cpu(device: str | None) -> bool:
+    """Return whether CTranslate2 runs on a CPU if it is given this device."""
+    runtime = require("ctranslate2", extra="ctranslate2")
+    return device == "cpu" or (device is None and not runtime.get_cuda_device_count())
 
 
 def _torch_engine(
@@ -137,8 +143,7 @@ def _prefers_ctranslate2(bundle: Bundle, device: str | None) -> bool:
     from transduce.engines.conversion import refusal
 
     try:
-        runtime = require("ctranslate2", extra="ctranslate2")
+        on_cpu = _is_cpu(device)
     except MissingExtra:
         return False
-    on_cpu = device == "cpu" or (device is None and not runtime.get_cuda_device_count())
     return on_cpu and refusal(bundle.recipe.model) is None
