@@ -36,6 +36,7 @@ OTHER = Tokens.packed(
 )
 PADDED = Tokens.padded([[1] * n for n in LENGTHS], pad=9)
 SHORT = Tokens.padded([[1] * n for n in (28, 3)], pad=9)
+SHORT_TARGET = Tokens.padded([[1, 2]] * len(LENGTHS), pad=9)
 LONG_ROWS, SHORT_ROWS = (replace(rows, prepared=whole_rows(rows.ids)) for rows in (PADDED, SHORT))
 
 
@@ -267,6 +268,25 @@ def test_fused_dropout_keeps_the_share_it_should_and_depends_on_seed_and_place()
     assert torch.equal(first, kept(1))
     for mask in (other, high):  # independent: agree by chance alone
         assert float((first == mask).float().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "written_out"),
+    [(512, "auto", True), (512, "sdpa", False), (48, "auto", False)],
+)
+def test_heads_that_torch_is_slow_with_are_written_out(size, kernel, written_out, monkeypatch):
+    config = ModelConfig(
+        vocab_size=11, N=1, d_model=16, d_ff=16, h=1, d_k=size, d_v=size, p_drop=0.0, kernel=kernel
+    )
+    torch.manual_seed(0)
+    model = Transformer(config).to(DEVICE)
+    expected = model(PADDED.to(DEVICE), SHORT_TARGET.to(DEVICE))
+    accelerate(model, "cuda")
+    calls = []
+    sdpa = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a: calls.append(1) or sdpa(*a))
+    assert_close(model(PADDED.to(DEVICE), SHORT_TARGET.to(DEVICE)), expected, 1e-4)
+    assert bool(calls) != written_out
 
 
 @pytest.mark.parametrize(("bias", "parts"), [(False, 3), (False, 1), (True, 1)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from transduce.errors import TransduceError
+from transduce.monitoring.software import version
 from transduce.serving import deepl, files, libretranslate, page_routes, v1
 from transduce.serving.caller import Busy, Cancelled
 from transduce.serving.limits import BodyLimits
@@ -122,7 +122,7 @@ def create_app(service: Service, write: Write | None = None) -> Starlette:
     app.state.service = service
     app.state.metrics = metrics
     app.state.files = files.FileStore()
-    app.state.description = describe(service, version("transduce"))
+    app.state.description = describe(service, version())
     return app
 
 
