@@ -17,7 +17,12 @@ Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
 Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
-VARLEN_HEADS = {16, 32, 64, 128}  # the values of d_k and d_v that the tiles of varlen support
+VARLEN_HEADS = {16, 32, 64, 128, 256, 512}  # the values of d_k and d_v that varlen supports
+
+
+def fits_tiles(d_k: int, d_v: int) -> bool:
+    """Return whether attention with such heads can run in tiles (`kernels.varlen`)."""
+    return {d_k, d_v} <= VARLEN_HEADS and (d_k == d_v or max(d_k, d_v) <= 128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +81,10 @@ class ModelConfig:
             f'{self.p_drop_attention}; use kernel = "auto" or "sdpa"',
         )
         refuse_unless(
-            self.kernel != "varlen" or {self.d_k, self.d_v} <= VARLEN_HEADS,
-            f'model.kernel "varlen" takes heads of 16, 32, 64 or 128, but model.d_k is {self.d_k} '
-            f'and model.d_v is {self.d_v}; use kernel = "auto" or "sdpa"',
+            self.kernel != "varlen" or fits_tiles(self.d_k, self.d_v),
+            'model.kernel "varlen" takes heads of 16, 32, 64 or 128, and of 256 or 512 if d_k and '
+            f"d_v are equal, but model.d_k is {self.d_k} and model.d_v is {self.d_v}; use kernel = "
+            '"auto" or "sdpa"',
         )
 
     def _check_positions(self) -> None:

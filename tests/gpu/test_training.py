@@ -1,6 +1,7 @@
 """On CUDA: a training step with fused kernels has the loss and the gradients of the CPU."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,23 +19,26 @@ pytestmark = [
 
 CONFIG = ModelConfig(vocab_size=101, N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, p_drop=0.0)
 
+LARGE_HEAD = replace(CONFIG, h=1, d_k=512, d_v=512)
+
 
 def sentences(lengths, seed):
     chance = random.Random(seed)
     return [[*chance.choices(range(2, 100), k=n - 1), 0] for n in lengths]
 
 
+@pytest.mark.parametrize("config", [CONFIG, LARGE_HEAD], ids=["", "large head"])
 @pytest.mark.parametrize(("bf16", "bound"), [(False, 1e-3), (True, 5e-2)])
 @pytest.mark.parametrize("ahead", [True, False], ids=["tiles made ahead", "tiles made there"])
-def test_gradients_are_those_of_the_cpu(bf16, bound, ahead):
+def test_gradients_are_those_of_the_cpu(config, bf16, bound, ahead):
     lengths = [28, 3, 130, 61, 2, 90, 200, 17, 44, 64, 65]
     source = Tokens.packed([sentences(lengths, 1)], pad=100, width=768)
     target = Tokens.packed([sentences([max(2, n - 9) for n in lengths], 2)], pad=100, width=768)
     torch.manual_seed(0)
-    learner = Learner(Transformer(CONFIG), eps_ls=0.1)
+    learner = Learner(Transformer(config), eps_ls=0.1)
     expected = learner(source, target)
     expected[0].backward()
-    there = Learner(Transformer(CONFIG).cuda(), eps_ls=0.1, bf16=bf16)
+    there = Learner(Transformer(config).cuda(), eps_ls=0.1, bf16=bf16)
     accelerate(there.model)
     there.load_state_dict(learner.state_dict())
     sides = tiled(source, target) if ahead else (source, target)

@@ -24,7 +24,7 @@ import torch
 import torch.nn.modules.module as torch_module
 from torch import nn
 
-from transduce.config import VARLEN_HEADS
+from transduce.config import fits_tiles
 from transduce.kernels.cpu import SparingDropout
 from transduce.model.embedding import Embedding
 from transduce.model.feed_forward import ACTIVATIONS, FeedForward
@@ -346,7 +346,7 @@ def _runs_in_tiles(attention: nn.Module | None) -> bool:
 
     return (
         isinstance(attention, FusedAttention)
-        and {attention.d_k, attention.d_v} <= VARLEN_HEADS
+        and fits_tiles(attention.d_k, attention.d_v)
         and attention.p_drop == 0
         and attention.kernel in ("auto", "varlen")
     )

@@ -30,7 +30,7 @@ from transduce.kernels.feed_forward import GatedNetwork, ReluNetwork, takes_own_
 from transduce.kernels.products import project
 from transduce.kernels.residual import add_norm, new_seed
 from transduce.kernels.varlen import takes, varlen_attention
-from transduce.model.attention import Mask, written_out_attention
+from transduce.model.attention import Mask
 from transduce.model.embedding import Embedding
 from transduce.model.feed_forward import FeedForward
 from transduce.model.layers import Residual
@@ -39,10 +39,6 @@ from transduce.model.positions import Positions, Rotation
 from transduce.model.state import Cache
 from transduce.model.tokens import Tokens
 from transduce.model.transformer import Transformer
-
-# Beyond this head size, torch's own attention keeps its sums in memory and not on the chip. Few and
-# large heads have few weights, so that it is faster to write them out (docs/log.md).
-SDPA_HEAD = 256
 
 
 def runs_on(x: Tensor) -> bool:
@@ -110,9 +106,6 @@ class FusedAttention(MultiHeadAttention):
         """
         if runs_on(q) and takes(self, mask, q.size(2)):
             return varlen_attention(q, k, v, mask)
-        if runs_on(q) and self.kernel == "auto" and max(self.d_k, self.d_v) > SDPA_HEAD:
-            p_drop = self.p_drop if self.training else 0.0
-            return written_out_attention(q, k, v, mask.allowed, p_drop)
         return MultiHeadAttention.attend(self, q, k, v, mask)
 
     def join(self, heads: Tensor) -> Tensor:

@@ -6,11 +6,13 @@ hold many sentences, and tiles begin where sentences begin (`tiles.py`), so a ti
 only the keys of its own sentences. Sentences are short, so nearly every tile holds whole sentences
 with all their keys. Then the forward pass needs no loop (`attend`), and the backward pass is one
 kernel for all three gradients (`attend_backward`). Only sentences of several tiles need the loops
-of flash attention (`attend_long`, `attend_backward_q`, `attend_backward_kv`).
+of flash attention (`attend_long`, `attend_backward_q`, `attend_backward_kv`). Heads of more than
+128 elements do not fit on the chip: the same three kernels read them in slices of DK and DV
+elements, for all tiles, and program (i, b, s) computes slice s of each output.
 
 The kernels share their arguments. B is the number of rows, H that of heads, Q and K the lengths:
 
-    q, k, v, o          (B, H, Q or K, DK or DV): queries, keys, values and output
+    q, k, v, o          (B, H, Q or K, d_k or d_v): queries, keys, values and output
     do, dq, dk, dv      their gradients
     lse                 (B, H, Q): log2 of each query's sum of exponentials, for the gradients
     *_segments          (B, Q or K): number of the sentence at each place
@@ -19,7 +21,7 @@ The kernels share their arguments. B is the number of rows, H that of heads, Q a
     counts              (B, 3): see `tiles.Tiles.counts`
     q_b, q_h, q_t, ...  strides of q (row, head, place) and so on; elements of a head are adjacent
 
-Program (i, b) handles row b of the batch: all programs of a row take turns with its tiles and
+Program (i, b, s) handles row b of the batch: all programs of a row take turns with its tiles and
 heads.
 """
 
@@ -76,6 +78,19 @@ def _store(
     """Store some rows of one head, up to `limit`."""
     pointers = _pointers(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
     tl.store(pointers, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None])
+
+
+@triton.jit
+def _add_other_slices(
+    products, a, b, batch, head, a_rows, a_limit, a_b, a_h, a_t, b_rows, b_limit, b_b, b_h, b_t,
+    SIZE: tl.constexpr, SLICES: tl.constexpr,
+):  # fmt: skip
+    """Add to the products AB^T of the first slices of some rows those of the other slices."""
+    for number in range(1, SLICES):
+        a_slice = _load(a + number * SIZE, batch, head, a_rows, a_limit, a_b, a_h, a_t, SIZE)
+        b_slice = _load(b + number * SIZE, batch, head, b_rows, b_limit, b_b, b_h, b_t, SIZE)
+        products += tl.dot(a_slice, tl.trans(b_slice), input_precision="ieee")
+    return products
 
 
 @triton.jit
@@ -181,7 +196,7 @@ def attend_long(
     q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t,
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
-    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
+    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     """Attend from tiles that are part of sentences of more than PARTS tiles.
 
@@ -189,6 +204,7 @@ def attend_long(
     relative to the highest score so far, and rescaled whenever there is a higher one.
     """
     batch = tl.program_id(1)
+    own = tl.program_id(2)
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
@@ -210,11 +226,15 @@ def attend_long(
         for start in range(k_low, k_high, TILE):
             columns = start + tl.arange(0, TILE)
             keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-            values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+            values = _load(v + own * DV, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
-            scores = tl.where(allowed, scores, -1e30)
+            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+            scores = _add_other_slices(
+                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
+                columns, k_high, k_b, k_h, k_t, DK, SLICES,
+            )  # fmt: skip
+            scores = tl.where(allowed, scores * (SCALE * LOG2_E), -1e30)
             new_highest = tl.maximum(highest, tl.max(scores, 1))
             weights = tl.where(allowed, tl.exp2(scores - new_highest[:, None]), 0.0)
             rescale = tl.exp2(highest - new_highest)
@@ -223,21 +243,36 @@ def attend_long(
                 weights.to(values.dtype), values, input_precision="ieee"
             )
             highest = new_highest
-        _finish(o, lse, batch, head, rows, q_high, Q, o_b, o_h, o_t, highest, total, sums, H, DV)
+        own_o = o + own * DV
+        _finish(
+            own_o, lse, batch, head, rows, q_high, Q, o_b, o_h, o_t, highest, total, sums, H, DV
+        )
 
 
 @triton.jit
-def _gradients(queries, keys, values, output, d_output, lse, allowed, SCALE: tl.constexpr):
+def _gradients(scores, d_weights, delta, lse, allowed, SCALE: tl.constexpr):
     """Compute the weights of Equation 1 again, and the gradient of QK^T, both (queries, keys).
 
-    With W the weights, dW = dO V^T, and the gradient through the softmax is W * (dW - rowsum(O *
-    dO)).
+    With W the weights, `d_weights` = dO V^T and `delta` = rowsum(O * dO), the gradient through the
+    softmax is W * (dW - delta).
     """
-    scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
+    scores *= SCALE * LOG2_E
     weights = tl.exp2(tl.where(allowed, scores - lse[:, None], -1e30))
-    d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
+    return weights, weights * (d_weights - delta[:, None]) * SCALE
+
+
+@triton.jit
+def _delta(
+    output, d_output, o, do, batch, head, rows, limit, o_b, o_h, o_t, do_b, do_h, do_t,
+    DV: tl.constexpr, SLICES: tl.constexpr,
+):  # fmt: skip
+    """Compute rowsum(O * dO) of some rows, whose first slices are loaded already."""
     delta = tl.sum(output.to(tl.float32) * d_output.to(tl.float32), 1)
-    return weights, (weights * (d_weights - delta[:, None]) * SCALE).to(keys.dtype)
+    for number in range(1, SLICES):
+        output = _load(o + number * DV, batch, head, rows, limit, o_b, o_h, o_t, DV)
+        d_output = _load(do + number * DV, batch, head, rows, limit, do_b, do_h, do_t, DV)
+        delta += tl.sum(output.to(tl.float32) * d_output.to(tl.float32), 1)
+    return delta
 
 
 @triton.jit
@@ -272,9 +307,11 @@ def attend_backward(
         allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
 
         # Compute and store the gradients.
-        weights, d_scores = _gradients(
-            queries, keys, values, output, d_output, row_lse, allowed, SCALE
-        )
+        scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
+        delta = tl.sum(output.to(tl.float32) * d_output.to(tl.float32), 1)
+        weights, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
+        d_scores = d_scores.to(keys.dtype)
         d_values = tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
         _store(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
         d_queries = tl.dot(d_scores, keys, input_precision="ieee")
@@ -290,13 +327,14 @@ def attend_backward_q(
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, do_b, do_h, do_t,
     dq_b, dq_h, dq_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
-    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
+    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     """Compute dq of tiles that are part of sentences of more than PARTS tiles.
 
     A program holds one tile of queries and goes over the keys of its sentences.
     """
     batch = tl.program_id(1)
+    own = tl.program_id(2)
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
@@ -308,6 +346,10 @@ def attend_backward_q(
         queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
         output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
         d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
+        delta = _delta(
+            output, d_output, o, do, batch, head, rows, q_high, o_b, o_h, o_t, do_b, do_h, do_t,
+            DV, SLICES,
+        )  # fmt: skip
         row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
         q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
         k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
@@ -322,11 +364,21 @@ def attend_backward_q(
             values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            _, d_scores = _gradients(
-                queries, keys, values, output, d_output, row_lse, allowed, SCALE
-            )
-            d_queries += tl.dot(d_scores, keys, input_precision="ieee")
-        _store(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
+            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+            scores = _add_other_slices(
+                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
+                columns, k_high, k_b, k_h, k_t, DK, SLICES,
+            )  # fmt: skip
+            d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
+            d_weights = _add_other_slices(
+                d_weights, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
+                columns, k_high, v_b, v_h, v_t, DV, SLICES,
+            )  # fmt: skip
+            _, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
+            if SLICES > 1:
+                keys = _load(k + own * DK, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+            d_queries += tl.dot(d_scores.to(keys.dtype), keys, input_precision="ieee")
+        _store(dq + own * DK, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
 
 
 @triton.jit
@@ -336,13 +388,14 @@ def attend_backward_kv(
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, do_b, do_h, do_t,
     dq_b, dq_h, dq_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
     SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
-    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
+    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     """Compute dk and dv of tiles that are part of sentences of more than PARTS tiles.
 
     A program holds one tile of keys and goes over the queries of its sentences.
     """
     batch = tl.program_id(1)
+    own = tl.program_id(2)
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
@@ -366,15 +419,31 @@ def attend_backward_kv(
             queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
             output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
             d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
+            delta = _delta(
+                output, d_output, o, do, batch, head, rows, q_high, o_b, o_h, o_t, do_b, do_h, do_t,
+                DV, SLICES,
+            )  # fmt: skip
             row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
             q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
             allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            weights, d_scores = _gradients(
-                queries, keys, values, output, d_output, row_lse, allowed, SCALE
-            )
-            d_keys += tl.dot(tl.trans(d_scores), queries, input_precision="ieee")
+            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+            scores = _add_other_slices(
+                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
+                columns, k_high, k_b, k_h, k_t, DK, SLICES,
+            )  # fmt: skip
+            d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
+            d_weights = _add_other_slices(
+                d_weights, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
+                columns, k_high, v_b, v_h, v_t, DV, SLICES,
+            )  # fmt: skip
+            weights, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
+            if SLICES > 1:
+                queries = _load(q + own * DK, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+                d_output = _load(do + own * DV, batch, head, rows, q_high, do_b, do_h, do_t, DV)
+            d_scores = tl.trans(d_scores.to(queries.dtype))
+            d_keys += tl.dot(d_scores, queries, input_precision="ieee")
             d_values += tl.dot(
                 tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee"
             )
-        _store(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
-        _store(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
+        _store(dk + own * DK, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
+        _store(dv + own * DV, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)

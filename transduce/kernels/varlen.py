@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from transduce.config import VARLEN_HEADS
+from transduce.config import fits_tiles
 from transduce.errors import InputError
 from transduce.kernels.products import empty_gradients
 from transduce.kernels.tile_attention import (
@@ -27,6 +27,8 @@ from transduce.kernels.tiles import TILE, Tiles, tile
 from transduce.model.attention import Mask
 from transduce.model.multi_head import MultiHeadAttention
 
+LARGEST_WHOLE = 128  # elements of a head that fit on the chip
+SLICE_BYTES = 256  # of a larger head, what the kernels read at once
 PROGRAMS = 528  # programs that share the tiles of one row
 MOST = 2**31 - 1  # elements of one row, whose offsets have 32 bits
 
@@ -78,7 +80,7 @@ def _make_tiled_mask(mask: Mask) -> TiledMask:
 
 def takes(attention: MultiHeadAttention, mask: Mask, length: int) -> bool:
     """Whether the kernels support this attention and mask, and are faster for so many queries."""
-    fits = {attention.d_k, attention.d_v} <= VARLEN_HEADS and attention.p_drop == 0
+    fits = fits_tiles(attention.d_k, attention.d_v) and attention.p_drop == 0
     # With a cache, segments need not ascend along the row of keys.
     ascending = not mask.causal or mask.keys is mask.queries
     wanted = attention.kernel == "varlen" or (attention.kernel == "auto" and length >= 16)
@@ -103,8 +105,10 @@ class VarlenAttention(torch.autograd.Function):
         # Heads are side by side in memory, as the product that follows reads them.
         o = q.new_empty(B, Q, H, v.size(3)).transpose(1, 2)
         lse = torch.empty(B, H, Q, device=q.device, dtype=torch.float32)
-        _launch(attend, 1, mask, lse, q, k, v, o)
-        _launch(attend_long, 1, mask, lse, q, k, v, o)
+        most = 0 if _is_wide(q, v) else 1  # tiles of the sentences that need no loop
+        if most:
+            _launch(attend, 1, mask, lse, q, k, v, o)
+        _launch(attend_long, most, mask, lse, q, k, v, o)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.mask = mask
         return o
@@ -116,14 +120,20 @@ class VarlenAttention(torch.autograd.Function):
         dq, dk, dv = empty_gradients(q, k, v)
         tensors = (q, k, v, o, d_output, dq, dk, dv)
 
-        # Sentences of one tile or two fit on the chip at once; in float32, only those of one.
+        # Sentences of one tile or two fit on the chip at once; in float32, only those of one. Of
+        # large heads, no sentence does.
         small = q.element_size() == 2 and max(q.size(3), v.size(3)) <= 64
-        most = 2 if small else 1
+        most = 0 if _is_wide(q, v) else 2 if small else 1
         for parts in range(1, most + 1):
             _launch(attend_backward, parts, ctx.mask, lse, *tensors)
         for kernel in (attend_backward_q, attend_backward_kv):
             _launch(kernel, most, ctx.mask, lse, *tensors)
         return dq, dk, dv, None
+
+
+def _is_wide(q: Tensor, v: Tensor) -> bool:
+    """Return whether heads are too large for the chip, so that kernels read them in slices."""
+    return max(q.size(3), v.size(3)) > LARGEST_WHOLE
 
 
 def _launch(
@@ -137,9 +147,9 @@ def _launch(
     *others: Tensor,
 ) -> None:
     """Launch a kernel with some programs for each row, which share its tiles and heads."""
-    B, H, Q, DK = q.shape
+    B, H, Q, d_k = q.shape
     K = k.size(2)
-    DV = v.size(3)
+    d_v = v.size(3)
     P = mask.tiles[0].size(1)
     if max(tensor.size(2) * tensor.stride(2) for tensor in (q, k, v, *others)) > MOST:
         raise InputError(
@@ -151,14 +161,17 @@ def _launch(
     # A tile has to fit into registers, and where there are many tiles, so have four programs at
     # once.
     half = q.element_size() == 2
-    together = parts if kernel in (attend, attend_backward) else 1
+    has_loop = kernel not in (attend, attend_backward)
+    together = 1 if has_loop else parts
     one_tile = together == 1 and kernel in (attend, attend_long, attend_backward)
-    kernel[(min(PROGRAMS, P * H), B)](
+    slices = d_k * q.element_size() // SLICE_BYTES if _is_wide(q, v) else 1
+    options = {"SLICES": slices} if has_loop else {}
+    kernel[(min(PROGRAMS, P * H), B, slices)](
         q, k, v, *others, lse, *mask.places, *mask.tiles, P, Q, K, *strides,
-        SCALE=DK**-0.5, H=H, DK=DK, DV=DV, TILE=TILE * together,
-        CAUSAL=mask.causal, REACH=mask.reach, PARTS=parts,
-        num_warps=4 * together if half else 8,
-        maxnreg=128 if half and one_tile else None,
+        SCALE=d_k**-0.5, H=H, DK=d_k // slices, DV=d_v // slices, TILE=TILE * together,
+        CAUSAL=mask.causal, REACH=mask.reach, PARTS=parts, **options,
+        num_warps=4 * together if half and slices == 1 else 8,
+        maxnreg=128 if half and one_tile and slices == 1 else None,
         num_stages=1,  # loops are a few tiles long: there is nothing to prefetch
     )  # fmt: skip
 
