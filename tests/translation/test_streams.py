@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from transduce.cli.commands import run
 from transduce.config import SearchConfig
 from transduce.data.readers.compression import blocks
 from transduce.errors import InputError
-from transduce.translation import streams
+from transduce.translation import messages, streams
 from transduce.translation.streams import Format, arriving
 from transduce.translation.translator import Translator
 
@@ -97,6 +98,46 @@ def test_standard_input_is_translated_line_for_line(translate):
     assert translated[0] == translated[4]
     assert translated[1:3] == ["", "  "]
     assert translated[0] + "\n" == translate("in 98 weeks")[1].decode()
+
+
+MESSAGE = "{n, plural,\n  one {# file}\n  other {# files}\n}"
+
+
+@pytest.mark.parametrize("blocks_of", [1, 7, 10_000])
+def test_the_lines_of_an_icu_message_are_one_text(translate, monkeypatch, blocks_of):
+    stdin = f"in 98 weeks\n{MESSAGE} in 98 weeks\nin 98 weeks\n".encode()
+    parts = [stdin[start : start + blocks_of] for start in range(0, len(stdin), blocks_of)]
+    monkeypatch.setattr(streams, "_blocks", lambda source: iter(parts))
+    status, out, err = translate()
+    assert (status, err) == (0, "")
+    first, *message, last = out.decode().splitlines()
+    assert len(message) == 4
+    assert "\n".join(message).count(MESSAGE) == 1
+    assert first == last
+
+
+def test_a_message_that_never_ends_holds_back_few_lines_and_changes_none(translate):
+    lines = [b"{n, plural,", *[b"in 98 weeks"] * 300]
+    portions = list(messages.whole_messages([line] for line in lines))
+    assert [line for portion in portions for line in portion] == lines
+    assert max(map(len, portions)) <= messages.MOST_LINES + 1
+    status, out, _ = translate(stdin=b"\n".join(lines[:120]))
+    assert (status, len(out.splitlines())) == (0, 120)
+
+
+def test_a_message_that_the_model_does_not_keep_is_copied(translate, monkeypatch):
+    plain = Translator.translate
+
+    def lose(self, texts, **options):
+        return [
+            replace(result, text=result.text.replace("\n", " "))
+            for result in plain(self, texts, **options)
+        ]
+
+    monkeypatch.setattr(Translator, "translate", lose)
+    status, out, err = translate(stdin=f"{MESSAGE} in 98 weeks\n".encode())
+    assert (status, out.decode()) == (0, f"{MESSAGE} in 98 weeks\n")
+    assert "line 1: the model has not kept the message; it was copied" in err
 
 
 def test_files_go_in_and_out(translate, tmp_path):

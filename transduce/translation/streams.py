@@ -16,6 +16,7 @@ from transduce.data.readers.compression import BLOCK, blocks, compressed
 from transduce.data.text_folder import whole_file
 from transduce.errors import InputError
 from transduce.translation.chunks import chunks, sizes
+from transduce.translation.messages import group_lines, whole_messages
 from transduce.translation.result import Translation
 from transduce.translation.stream_progress import Progress, show_progress
 from transduce.translation.translator import Translator
@@ -66,7 +67,7 @@ def translate_stream(
         refuse_same_file(source, target)
     with created(target) as out, show_progress(source, target) as progress:
         number = 1
-        for lines in arriving(_blocks(source)):
+        for lines in whole_messages(arriving(_blocks(source))):
             try:
                 for line in translate_lines(
                     translator, lines, source, number, form, progress=progress
@@ -90,7 +91,8 @@ def translate_lines(
 ) -> Iterator[bytes]:
     """Yield the line to write for each line that was read.
 
-    `number` is the number of the first line in `source`, counted from 1.
+    The lines of an ICU message are translated together. `number` is the number of the first line in
+    `source`, counted from 1.
     """
     # Lines before one that cannot be read are still translated.
     rows: list[list[str]] = []
@@ -103,6 +105,9 @@ def translate_lines(
 
     progress = progress or Progress()
     texts = ["" if form.lacks_column(row) else row[form.place(row)] for row in rows]
+    is_plain = not form.column and not form.json
+    groups = [*group_lines(texts)] if is_plain else [range(i, i + 1) for i in range(len(texts))]
+    texts = ["\n".join(texts[group.start : group.stop]) for group in groups]
     has_long_line = max(map(len, texts), default=0) >= LONG_LINE
     translations = translator.translate(
         texts,
@@ -112,11 +117,19 @@ def translate_lines(
         on_sentence=progress.on_sentence if has_long_line else None,
     )
     progress.finish_lines(lines)
-    for row, translation in zip(rows, translations, strict=True):
+    for group, text, translation in zip(groups, texts, translations, strict=True):
         for notice in translation.notices:
             notify(f"line {number}: {notice}")
-        yield _format_line(row, translation, form).encode(errors="replace") + b"\n"
-        number += 1
+        if len(group) == 1:
+            written = [_format_line(rows[group.start], translation, form)]
+        else:
+            written = translation.text.split("\n")
+            if len(written) != len(group):
+                notify(f"line {number}: the model has not kept the message; it was copied")
+                written = text.split("\n")
+        for line_out in written:
+            yield line_out.encode(errors="replace") + b"\n"
+        number += len(group)
     if mistake:
         raise mistake
 
