@@ -7,6 +7,7 @@ import torch
 
 from transduce.cli.commands import run
 from transduce.model.attention import written_out_attention
+from transduce.paper import layer_measures
 from transduce.paper.layer_measures import (
     activation_bytes,
     build_layer,
@@ -86,6 +87,17 @@ def test_a_layer_type_is_measured_over_lengths_and_widths():
     assert result.curves["path over n"] == [[8, 1], [16, 1]]
 
 
+def test_a_gpu_is_measured_with_enough_sequences_to_fill_it(monkeypatch):
+    assert layer_measures.batch_size(torch.device("cpu")) == 1
+    assert layer_measures.batch_size(torch.device("cuda")) > 1
+    seen = []
+    monkeypatch.setattr(layer_measures, "batch_size", lambda device: 3)
+    layer = torch.nn.Identity()
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    layer_measures.layer_time_and_memory(layer, 8, 4, torch.device("cpu"))
+    assert {*seen} == {(3, 8, 4)}
+
+
 def test_the_command_writes_a_result_and_the_report_shows_it(tmp_path, monkeypatch):
     monkeypatch.setattr("transduce.paper.command.SIZES", Sizes((8, 16), (4, 8), 8, 4))
     words = ["paper", "table1", "--rows", "recurrent", "--out", str(tmp_path), "--device", "cpu"]
@@ -94,4 +106,5 @@ def test_the_command_writes_a_result_and_the_report_shows_it(tmp_path, monkeypat
     (line,) = [line for line in page.splitlines() if line.startswith("| Recurrent")]
     assert line.split(" | ")[7] == "1.00"  # the chain grows as n
     assert line.split(" | ")[9] == "1.00 (8 at 8, 16 at 16)"
+    assert "A pass is over 1 sequence of n vectors." in page
     assert (tmp_path / "figures" / "table1-flops.svg").read_text().startswith("<svg")

@@ -16,6 +16,7 @@ from transduce.paper.flops import counted
 from transduce.paper.layers import Convolutional, Recurrent, RestrictedAttention, SelfAttention
 
 REPEATS = 5  # of a timing; the median counts
+ON_A_GPU = 16  # sequences at once: a single one does not fill a GPU
 # Nodes of torch's autograd graph that are products.
 PRODUCTS = ("MmBackward", "BmmBackward", "AddmmBackward", "ConvolutionBackward")
 
@@ -43,9 +44,12 @@ def layer_flops(kind: str, n: int, d: int, k: int, r: int) -> float:
 def layer_time_and_memory(
     layer: nn.Module, n: int, d: int, device: torch.device
 ) -> tuple[float, float | None]:
-    """Return the seconds of one pass, and on a GPU the bytes that it needs at most."""
+    """Return the seconds of one pass, and on a GPU the bytes that it needs at most.
+
+    On a GPU, both are those of a batch of sequences.
+    """
     layer = layer.to(device)
-    x = torch.randn(1, n, d, device=device)
+    x = torch.randn(batch_size(device), n, d, device=device)
     run = partial(layer.fused if isinstance(layer, Recurrent) else layer, x)
     with torch.no_grad():
         run()  # the first pass also loads and compiles
@@ -56,6 +60,11 @@ def layer_time_and_memory(
         before = torch.cuda.memory_allocated(device)
         run()
         return seconds, torch.cuda.max_memory_allocated(device) - before
+
+
+def batch_size(device: torch.device) -> int:
+    """Return the number of sequences that are measured at once."""
+    return ON_A_GPU if device.type == "cuda" else 1
 
 
 def activation_bytes(layer: nn.Module, n: int, d: int) -> float:

@@ -16,6 +16,7 @@ from transduce.paper.chart import line_chart
 from transduce.paper.experiment import choose_rows
 from transduce.paper.layer_measures import (
     activation_bytes,
+    batch_size,
     build_layer,
     exponent,
     layer_flops,
@@ -87,6 +88,7 @@ def _measure(kind: str, device: torch.device, sizes: Sizes) -> Result:
             "k": K,
             "r": R,
             "device": str(device),
+            "sequences": batch_size(device),
         },
         seconds=time.perf_counter() - start,
         commit=current_commit(),
@@ -127,13 +129,21 @@ def section(out: Path, commit: str) -> Section:
         "every position depends on every other, with its length at the smallest and the largest "
         f"n that was tried; convolutions (k={K}) are dilated, restricted attention has r={R}. A "
         "path that grows with the logarithm of n has an exponent that falls to 0. Memory is what "
-        "one pass needs on a GPU, and what it keeps for the backward pass on a CPU."
+        "one pass needs on a GPU, and what it keeps for the backward pass on a CPU. "
+        f"{_sequences(results)}"
     ]
     figures = []
     if results:
         for name, label in CURVES.items():
             figures.append(Figure(f"table1-{name}.svg", label, _chart(name, label, results)))
     return Section("Table 1: layer types", paragraphs, [Table(head, lines)], figures)
+
+
+def _sequences(results: Mapping[str, Result]) -> str:
+    """Return of how many sequences the times are; older results do not say it."""
+    counts = {result.numbers.get("sequences", 1) for result in results.values()} or {1}
+    numbers = " or ".join(str(count) for count in sorted(counts))
+    return f"A pass is over {numbers} sequence{'s' if counts - {1} else ''} of n vectors."
 
 
 def _line(kind: str, result: Result | None, commit: str) -> list[str]:
