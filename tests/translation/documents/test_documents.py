@@ -36,7 +36,7 @@ def test_a_real_model_keeps_the_markup_of_a_page(translator, tmp_path, sentences
     without_attributes = re.compile(r'(content|title|alt|value)=("[^"]*"|\'[^\']*\')')
     kept = [
         sorted(without_attributes.sub("", tag) for tag in re.findall(tags, text, re.DOTALL))
-        for text in (page, result)
+        for text in (page, result.replace('<html lang="de">', '<html lang="en">'))
     ]
     assert kept[0] == kept[1]
 

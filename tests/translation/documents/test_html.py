@@ -32,6 +32,7 @@ PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
+GERMAN_PAGE = PAGE.replace('<html lang="en">', '<html lang="de">')
 
 
 def translated(page, translate=capitals):
@@ -39,7 +40,7 @@ def translated(page, translate=capitals):
 
 
 def test_only_text_and_readable_attributes_change():
-    expected = PAGE
+    expected = GERMAN_PAGE
     for text in (
         "my page", "all about it", "a hint", "there", "press ", "read on", "a picture", '"send', "ask ", " now",
     ):  # fmt: skip
@@ -47,6 +48,21 @@ def test_only_text_and_readable_attributes_change():
     expected = expected.replace("hello   <", "HELLO <").replace(" and\n     <", " AND <")
     expected = expected.replace("caf&eacute; &amp; bar", "CAFÉ &amp; BAR")
     assert translated(PAGE) == expected
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ('<html lang="en">', '<html lang="de">'),
+        ("<HTML class=en lang=en-GB dir=ltr>", "<HTML class=en lang=de dir=ltr>"),
+        ("<html lang='en' xml:lang='en'>", "<html lang='de' xml:lang='de'>"),
+        ('<html lang="fr">', '<html lang="fr">'),  # the page is in another language
+        ('<html hreflang="en" lang="">', '<html hreflang="en" lang="">'),
+        ('<html><p lang="en">', '<html><p lang="en">'),
+    ],
+)
+def test_the_language_of_a_page_becomes_that_of_its_translation(tag, expected):
+    assert translated(f"{tag}\nhello") == f"{expected}\nHELLO"
 
 
 def test_sentences_are_given_without_entities_and_line_ends():
@@ -58,7 +74,7 @@ def test_sentences_are_given_without_entities_and_line_ends():
 
 
 def test_an_untranslated_page_is_the_same_page():
-    assert translated(PAGE, list) == PAGE
+    assert translated(PAGE, list) == GERMAN_PAGE
 
 
 def test_tags_move_with_their_words():

@@ -1,4 +1,7 @@
-"""HTML pages: text and some attributes are translated, every other character stays as it is."""
+"""HTML pages: text and some attributes are translated, every other character stays as it is.
+
+The language that the page declares (`<html lang="en">`) becomes the target language.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 
+from transduce.data.readers.columns import is_language
 from transduce.translation.documents.html_tags import INLINE, VOID, Tag, scan
 from transduce.translation.documents.job import Job
 from transduce.translation.documents.tags import Kind, Mark, Segment, Token, segment
 from transduce.translation.documents.text_encoding import decode
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*[\"']?)([A-Za-z]{2,3}(?:-\w{1,8})*)(?![\w-])", re.I)
 
 _NO_TEXT = Segment((), (), (), "x")
 
@@ -43,7 +48,10 @@ def translate_html(job: Job) -> bytes:
     new_texts = [
         next(translations) if piece.segment.has_words else piece.segment.text for piece in pieces
     ]
-    new_tags = {id(tag): _with_attributes(tag, translations) for tag in tags}
+    new_tags = {}
+    for tag in tags:
+        new_tag = _with_attributes(tag, translations)
+        new_tags[id(tag)] = _with_language(new_tag, job) if tag.name == "html" else new_tag
 
     # Write the page.
     written = []
@@ -84,6 +92,17 @@ def _with_attributes(tag: Tag, translations: Iterator[str]) -> str:
         written.append(tag.raw[start:end] if is_same else escape(new))
         done = end
     return "".join([*written, tag.raw[done:]])
+
+
+def _with_language(tag: str, job: Job) -> str:
+    """Return the tag of a page in the source language as that of a page in the target language."""
+    source, target = job.languages
+
+    def translated(attribute: re.Match[str]) -> str:
+        beginning, language = attribute.groups()
+        return f"{beginning}{target}" if is_language(language, source) else attribute[0]
+
+    return _LANGUAGE.sub(translated, tag) if source and target else tag
 
 
 def _runs(parts: Iterator[str | Tag]) -> Iterator[list[str | Tag]]:
