@@ -36,6 +36,7 @@ IMPORTED_LAZILY = {
         "products",
         "residual",
         "tile_attention",
+        "tile_gradients",
         "topk",
     )
 }

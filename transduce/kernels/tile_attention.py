@@ -4,13 +4,13 @@ This is the flash-attention algorithm (Dao et al., 2022): scores and weights sta
 tile of queries and keys at a time, and only the output is written. One thing is different. Rows
 hold many sentences, and tiles begin where sentences begin (`tiles.py`), so a tile of queries meets
 only the keys of its own sentences. Sentences are short, so nearly every tile holds whole sentences
-with all their keys. Then the forward pass needs no loop (`attend`), and the backward pass is one
-kernel for all three gradients (`attend_backward`). Only sentences of several tiles need the loops
-of flash attention (`attend_long`, `attend_backward_q`, `attend_backward_kv`). Heads of more than
-128 elements do not fit on the chip: the same three kernels read them in slices of DK and DV
-elements, for all tiles, and program (i, b, s) computes slice s of each output.
+with all their keys, and needs no loop (`attend`). Only sentences of several tiles need the loop of
+flash attention (`attend_long`). Heads of more than 128 elements do not fit on the chip:
+`attend_long` reads them in slices of DK and DV elements, for all tiles, and program (i, b, s)
+computes slice s of the output. The backward pass is in `tile_gradients`.
 
-The kernels share their arguments. B is the number of rows, H that of heads, Q and K the lengths:
+The kernels of both modules share their arguments. B is the number of rows, H that of heads, Q and
+K are the lengths:
 
     q, k, v, o          (B, H, Q or K, d_k or d_v): queries, keys, values and output
     do, dq, dk, dv      their gradients
@@ -37,7 +37,7 @@ PADDING: tl.constexpr = tl.constexpr(PADDING_SEGMENT)
 
 
 @triton.jit
-def _allowed(
+def find_allowed(
     q_segment, q_position, k_segment, k_position, CAUSAL: tl.constexpr, REACH: tl.constexpr
 ):
     """Return which of the queries (n,) may attend to which of the keys (m,):  (n, m).
@@ -65,14 +65,14 @@ def _pointers(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE: tl.co
 
 
 @triton.jit
-def _load(base, batch, head, rows, limit, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
+def load_rows(base, batch, head, rows, limit, stride_b, stride_h, stride_t, SIZE: tl.constexpr):
     """Load some rows of one head, (len(rows), SIZE); zeros from `limit` on."""
     pointers = _pointers(base, batch, head, rows, stride_b, stride_h, stride_t, SIZE)
     return tl.load(pointers, mask=(rows < limit)[:, None], other=0.0)
 
 
 @triton.jit
-def _store(
+def store_rows(
     base, batch, head, rows, limit, stride_b, stride_h, stride_t, values, SIZE: tl.constexpr
 ):
     """Store some rows of one head, up to `limit`."""
@@ -81,20 +81,20 @@ def _store(
 
 
 @triton.jit
-def _add_other_slices(
+def add_other_slices(
     products, a, b, batch, head, a_rows, a_limit, a_b, a_h, a_t, b_rows, b_limit, b_b, b_h, b_t,
     SIZE: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     """Add to the products AB^T of the first slices of some rows those of the other slices."""
     for number in range(1, SLICES):
-        a_slice = _load(a + number * SIZE, batch, head, a_rows, a_limit, a_b, a_h, a_t, SIZE)
-        b_slice = _load(b + number * SIZE, batch, head, b_rows, b_limit, b_b, b_h, b_t, SIZE)
+        a_slice = load_rows(a + number * SIZE, batch, head, a_rows, a_limit, a_b, a_h, a_t, SIZE)
+        b_slice = load_rows(b + number * SIZE, batch, head, b_rows, b_limit, b_b, b_h, b_t, SIZE)
         products += tl.dot(a_slice, tl.trans(b_slice), input_precision="ieee")
     return products
 
 
 @triton.jit
-def _places(segments, positions, batch, rows, limit, length):
+def load_places(segments, positions, batch, rows, limit, length):
     """Load segments and positions of some places; from `limit` on, a segment that no token has."""
     segment = tl.load(segments + batch * length + rows, mask=rows < limit, other=-1)
     position = tl.load(positions + batch * length + rows, mask=rows < limit, other=0)
@@ -102,7 +102,7 @@ def _places(segments, positions, batch, rows, limit, length):
 
 
 @triton.jit
-def _intervals(q_tiles, k_tiles, place):
+def load_intervals(q_tiles, k_tiles, place):
     """Load the queries and the keys of a tile's sentences, [q_low, q_high) and [k_low, k_high).
 
     The last value says which part of the sentences the tile is.
@@ -118,7 +118,7 @@ def _intervals(q_tiles, k_tiles, place):
 
 
 @triton.jit
-def _unless_padding(segments, batch, place, limit, length, low, high):
+def unless_padding(segments, batch, place, limit, length, low, high):
     """Return `high`, the end of an interval, or `low`, so that it is empty, if a place is padding.
 
     Padding can be long, and computing it would take time. A group of sentences has as many parts as
@@ -129,7 +129,7 @@ def _unless_padding(segments, batch, place, limit, length, low, high):
 
 
 @triton.jit
-def _shares(counts, batch, H: tl.constexpr, PARTS: tl.constexpr):
+def load_shares(counts, batch, H: tl.constexpr, PARTS: tl.constexpr):
     """Return the first tile of groups of PARTS tiles, and the number of these, times heads."""
     first = tl.load(counts + batch * 3 + 2 - PARTS)
     count = (tl.load(counts + batch * 3 + 3 - PARTS) - first) // PARTS * H
@@ -146,22 +146,22 @@ def attend(
 ):  # fmt: skip
     """Attend in tiles that hold whole sentences with all their keys, PARTS tiles at a time."""
     batch = tl.program_id(1)
-    first, count = _shares(counts, batch, H, PARTS)
+    first, count = load_shares(counts, batch, H, PARTS)
     for number in tl.range(tl.program_id(0), count, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, _ = _intervals(
+        q_low, q_high, k_low, k_high, _ = load_intervals(
             q_tiles, k_tiles, batch * P + first + number // H * PARTS
         )
         rows = q_low + tl.arange(0, TILE)
         columns = k_low + tl.arange(0, TILE)
 
         # Load a tile of queries, and the keys and values of the same sentences.
-        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-        values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
-        q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-        k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-        allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
+        queries = load_rows(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+        keys = load_rows(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+        values = load_rows(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+        q_segment, q_position = load_places(q_segments, q_positions, batch, rows, q_high, Q)
+        k_segment, k_position = load_places(k_segments, k_positions, batch, columns, k_high, K)
+        allowed = find_allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
 
         # Scores, softmax (by powers of two, which are faster) and the sum of values.
         scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (SCALE * LOG2_E)
@@ -185,7 +185,7 @@ def _finish(
     """
     alone = total == 0.0
     total = tl.where(alone, 1.0, total)
-    _store(o, batch, head, rows, limit, o_b, o_h, o_t, sums * (1.0 / total)[:, None], DV)
+    store_rows(o, batch, head, rows, limit, o_b, o_h, o_t, sums * (1.0 / total)[:, None], DV)
     logs = tl.where(alone, 1e30, highest + tl.log2(total))
     tl.store(lse + (batch * H + head) * Q + rows, logs, mask=rows < limit)
 
@@ -208,14 +208,16 @@ def attend_long(
     last = tl.load(counts + batch * 3 + 2 - PARTS) * H
     for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
         head = number % H
-        q_low, q_high, k_low, k_high, part = _intervals(q_tiles, k_tiles, batch * P + number // H)
+        q_low, q_high, k_low, k_high, part = load_intervals(
+            q_tiles, k_tiles, batch * P + number // H
+        )
         q_low += part * TILE
         rows = q_low + tl.arange(0, TILE)
 
         # Load the queries, and find the keys that they may attend to.
-        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-        k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
+        queries = load_rows(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
+        q_segment, q_position = load_places(q_segments, q_positions, batch, rows, q_high, Q)
+        k_high = unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
         if CAUSAL:
             k_high = tl.minimum(k_high, q_low + TILE)
 
@@ -225,12 +227,12 @@ def attend_long(
         sums = tl.zeros((TILE, DV), tl.float32)
         for start in range(k_low, k_high, TILE):
             columns = start + tl.arange(0, TILE)
-            keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-            values = _load(v + own * DV, batch, head, columns, k_high, v_b, v_h, v_t, DV)
-            k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-            allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
+            keys = load_rows(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
+            values = load_rows(v + own * DV, batch, head, columns, k_high, v_b, v_h, v_t, DV)
+            k_segment, k_position = load_places(k_segments, k_positions, batch, columns, k_high, K)
+            allowed = find_allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
             scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-            scores = _add_other_slices(
+            scores = add_other_slices(
                 scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
                 columns, k_high, k_b, k_h, k_t, DK, SLICES,
             )  # fmt: skip
@@ -247,203 +249,3 @@ def attend_long(
         _finish(
             own_o, lse, batch, head, rows, q_high, Q, o_b, o_h, o_t, highest, total, sums, H, DV
         )
-
-
-@triton.jit
-def _gradients(scores, d_weights, delta, lse, allowed, SCALE: tl.constexpr):
-    """Compute the weights of Equation 1 again, and the gradient of QK^T, both (queries, keys).
-
-    With W the weights, `d_weights` = dO V^T and `delta` = rowsum(O * dO), the gradient through the
-    softmax is W * (dW - delta).
-    """
-    scores *= SCALE * LOG2_E
-    weights = tl.exp2(tl.where(allowed, scores - lse[:, None], -1e30))
-    return weights, weights * (d_weights - delta[:, None]) * SCALE
-
-
-@triton.jit
-def _delta(
-    output, d_output, o, do, batch, head, rows, limit, o_b, o_h, o_t, do_b, do_h, do_t,
-    DV: tl.constexpr, SLICES: tl.constexpr,
-):  # fmt: skip
-    """Compute rowsum(O * dO) of some rows, whose first slices are loaded already."""
-    delta = tl.sum(output.to(tl.float32) * d_output.to(tl.float32), 1)
-    for number in range(1, SLICES):
-        output = _load(o + number * DV, batch, head, rows, limit, o_b, o_h, o_t, DV)
-        d_output = _load(do + number * DV, batch, head, rows, limit, do_b, do_h, do_t, DV)
-        delta += tl.sum(output.to(tl.float32) * d_output.to(tl.float32), 1)
-    return delta
-
-
-@triton.jit
-def attend_backward(
-    q, k, v, o, do, dq, dk, dv, lse,
-    q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, do_b, do_h, do_t,
-    dq_b, dq_h, dq_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
-    SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
-    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Compute all gradients of tiles that hold whole sentences, PARTS tiles at a time."""
-    batch = tl.program_id(1)
-    first, count = _shares(counts, batch, H, PARTS)
-    for number in tl.range(tl.program_id(0), count, tl.num_programs(0), disable_licm=True):
-        head = number % H
-        q_low, q_high, k_low, k_high, _ = _intervals(
-            q_tiles, k_tiles, batch * P + first + number // H * PARTS
-        )
-        rows = q_low + tl.arange(0, TILE)
-        columns = k_low + tl.arange(0, TILE)
-
-        # Load both sides of the tile.
-        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
-        output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
-        keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-        values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
-        row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
-        q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-        k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-        allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-
-        # Compute and store the gradients.
-        scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-        d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
-        delta = tl.sum(output.to(tl.float32) * d_output.to(tl.float32), 1)
-        weights, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
-        d_scores = d_scores.to(keys.dtype)
-        d_values = tl.dot(tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee")
-        _store(dv, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)
-        d_queries = tl.dot(d_scores, keys, input_precision="ieee")
-        _store(dq, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
-        d_keys = tl.dot(tl.trans(d_scores), queries, input_precision="ieee")
-        _store(dk, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
-
-
-@triton.jit
-def attend_backward_q(
-    q, k, v, o, do, dq, dk, dv, lse,
-    q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, do_b, do_h, do_t,
-    dq_b, dq_h, dq_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
-    SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
-    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr, SLICES: tl.constexpr,
-):  # fmt: skip
-    """Compute dq of tiles that are part of sentences of more than PARTS tiles.
-
-    A program holds one tile of queries and goes over the keys of its sentences.
-    """
-    batch = tl.program_id(1)
-    own = tl.program_id(2)
-    last = tl.load(counts + batch * 3 + 2 - PARTS) * H
-    for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
-        head = number % H
-        q_low, q_high, k_low, k_high, part = _intervals(q_tiles, k_tiles, batch * P + number // H)
-        q_low += part * TILE
-        rows = q_low + tl.arange(0, TILE)
-
-        # Load the queries, and find the keys that they may attend to.
-        queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-        output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
-        d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
-        delta = _delta(
-            output, d_output, o, do, batch, head, rows, q_high, o_b, o_h, o_t, do_b, do_h, do_t,
-            DV, SLICES,
-        )  # fmt: skip
-        row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
-        q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-        k_high = _unless_padding(q_segments, batch, q_low, q_high, Q, k_low, k_high)
-        if CAUSAL:
-            k_high = tl.minimum(k_high, q_low + TILE)
-
-        # Go over the keys.
-        d_queries = tl.zeros((TILE, DK), tl.float32)
-        for start in range(k_low, k_high, TILE):
-            columns = start + tl.arange(0, TILE)
-            keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-            values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
-            k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-            allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-            scores = _add_other_slices(
-                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
-                columns, k_high, k_b, k_h, k_t, DK, SLICES,
-            )  # fmt: skip
-            d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
-            d_weights = _add_other_slices(
-                d_weights, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
-                columns, k_high, v_b, v_h, v_t, DV, SLICES,
-            )  # fmt: skip
-            _, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
-            if SLICES > 1:
-                keys = _load(k + own * DK, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-            d_queries += tl.dot(d_scores.to(keys.dtype), keys, input_precision="ieee")
-        _store(dq + own * DK, batch, head, rows, q_high, dq_b, dq_h, dq_t, d_queries, DK)
-
-
-@triton.jit
-def attend_backward_kv(
-    q, k, v, o, do, dq, dk, dv, lse,
-    q_segments, q_positions, k_segments, k_positions, q_tiles, k_tiles, counts, P, Q, K,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, do_b, do_h, do_t,
-    dq_b, dq_h, dq_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
-    SCALE: tl.constexpr, H: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr,
-    CAUSAL: tl.constexpr, REACH: tl.constexpr, PARTS: tl.constexpr, SLICES: tl.constexpr,
-):  # fmt: skip
-    """Compute dk and dv of tiles that are part of sentences of more than PARTS tiles.
-
-    A program holds one tile of keys and goes over the queries of its sentences.
-    """
-    batch = tl.program_id(1)
-    own = tl.program_id(2)
-    last = tl.load(counts + batch * 3 + 2 - PARTS) * H
-    for number in tl.range(tl.program_id(0), last, tl.num_programs(0), disable_licm=True):
-        head = number % H
-        q_low, q_high, k_low, k_high, part = _intervals(q_tiles, k_tiles, batch * P + number // H)
-        k_low += part * TILE
-        columns = k_low + tl.arange(0, TILE)
-
-        # Load keys and values, and find the queries that may attend to them.
-        keys = _load(k, batch, head, columns, k_high, k_b, k_h, k_t, DK)
-        values = _load(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
-        k_segment, k_position = _places(k_segments, k_positions, batch, columns, k_high, K)
-        if CAUSAL:
-            q_low = k_low
-        q_high = _unless_padding(k_segments, batch, k_low, k_high, K, q_low, q_high)
-
-        # Go over the queries.
-        d_keys = tl.zeros((TILE, DK), tl.float32)
-        d_values = tl.zeros((TILE, DV), tl.float32)
-        for start in range(q_low, q_high, TILE):
-            rows = start + tl.arange(0, TILE)
-            queries = _load(q, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-            output = _load(o, batch, head, rows, q_high, o_b, o_h, o_t, DV)
-            d_output = _load(do, batch, head, rows, q_high, do_b, do_h, do_t, DV)
-            delta = _delta(
-                output, d_output, o, do, batch, head, rows, q_high, o_b, o_h, o_t, do_b, do_h, do_t,
-                DV, SLICES,
-            )  # fmt: skip
-            row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
-            q_segment, q_position = _places(q_segments, q_positions, batch, rows, q_high, Q)
-            allowed = _allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-            scores = _add_other_slices(
-                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
-                columns, k_high, k_b, k_h, k_t, DK, SLICES,
-            )  # fmt: skip
-            d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
-            d_weights = _add_other_slices(
-                d_weights, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
-                columns, k_high, v_b, v_h, v_t, DV, SLICES,
-            )  # fmt: skip
-            weights, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
-            if SLICES > 1:
-                queries = _load(q + own * DK, batch, head, rows, q_high, q_b, q_h, q_t, DK)
-                d_output = _load(do + own * DV, batch, head, rows, q_high, do_b, do_h, do_t, DV)
-            d_scores = tl.trans(d_scores.to(queries.dtype))
-            d_keys += tl.dot(d_scores, queries, input_precision="ieee")
-            d_values += tl.dot(
-                tl.trans(weights.to(d_output.dtype)), d_output, input_precision="ieee"
-            )
-        _store(dk + own * DK, batch, head, columns, k_high, dk_b, dk_h, dk_t, d_keys, DK)
-        _store(dv + own * DV, batch, head, columns, k_high, dv_b, dv_h, dv_t, d_values, DV)

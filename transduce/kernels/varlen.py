@@ -1,4 +1,4 @@
-"""Equation 1 (§3.2.1) over rows of many sentences on a GPU, by the kernels of `tile_attention`.
+"""Equation 1 (§3.2.1) over rows of many sentences on a GPU, by kernels over tiles.
 
 A dense kernel computes the scores of all pairs in a row and masks most of them. Here a tile of
 queries meets only the keys of its own sentences, so a row of ninety packed sentences costs no more
@@ -16,13 +16,8 @@ from torch import Tensor
 from transduce.config import fits_tiles
 from transduce.errors import InputError
 from transduce.kernels.products import empty_gradients
-from transduce.kernels.tile_attention import (
-    attend,
-    attend_backward,
-    attend_backward_kv,
-    attend_backward_q,
-    attend_long,
-)
+from transduce.kernels.tile_attention import attend, attend_long
+from transduce.kernels.tile_gradients import attend_backward, attend_backward_kv, attend_backward_q
 from transduce.kernels.tiles import TILE, Tiles, tile
 from transduce.model.attention import Mask
 from transduce.model.multi_head import MultiHeadAttention
