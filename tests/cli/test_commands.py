@@ -43,6 +43,16 @@ def test_help_after_two_dashes_is_text(capsys):
     assert capsys.readouterr().out == "hello --help\n"
 
 
+# What torchrun sets for the first of two processes.
+JOINED = {
+    "WORLD_SIZE": "2",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+}
+
+
 @pytest.mark.parametrize(
     ("how", "status", "line"),
     [
@@ -83,12 +93,23 @@ def test_a_strange_word_gives_one_line(word, capsys):
 def test_a_mistake_of_all_ranks_is_printed_once(
     local_rank, met_by_rank, is_said_elsewhere, is_printed, monkeypatch, capsys
 ):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    for name, value in {**JOINED, "LOCAL_RANK": local_rank}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(DataError, "met_by_rank", met_by_rank)
     monkeypatch.setattr(DataError, "is_said_elsewhere", is_said_elsewhere)
     assert run(["fail", "user"], GROUPS) == 2
     assert bool(capsys.readouterr().err) is is_printed
+
+
+@pytest.mark.parametrize("missing", ["RANK", "MASTER_ADDR"])
+def test_a_mistake_is_printed_where_old_variables_only_look_like_torchrun(
+    missing, monkeypatch, capsys
+):
+    for name, value in {**JOINED, "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(missing)
+    assert run(["fail", "user"], GROUPS) == 2
+    assert capsys.readouterr().err
 
 
 def run_alone(function):
@@ -341,11 +362,16 @@ def test_no_encoding_of_the_terminal_ends_in_a_trace(encoding, monkeypatch):
         ({"RANK": "junk"}, "the environment variable RANK is 'junk'; expected a number"),
         ({"LOCAL_RANK": "x"}, "the environment variable LOCAL_RANK is 'x'; expected a number"),
         ({"LOCAL_RANK": "\u00b2"}, "the environment variable LOCAL_RANK is"),
+        ({**JOINED, "RANK": "2"}, "RANK is 2, but WORLD_SIZE is 2; expected a rank from 0 to 1"),
+        ({**JOINED, "MASTER_PORT": "x"}, "the environment variable MASTER_PORT is 'x'; expected a"),
+        ({**JOINED, "MASTER_PORT": "99999"}, "MASTER_PORT is '99999'; expected a port"),
     ],
 )
 def test_junk_in_the_variables_of_torchrun_is_named(variables, message, monkeypatch):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    # Nobody waits for processes that never come.
+    monkeypatch.setattr("transduce.training.distributed.rendezvous", None)
     with pytest.raises(ConfigError, match=message), world("cpu"):
         pass
 

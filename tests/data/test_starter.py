@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_the_recipe_trains_wherever_it_is_called_from(text, tmp_path, monkeypatc
     # The run has the name of the recipe's folder, as the recipe says.
     assert (elsewhere / "runs/en-de/finished.json").exists()
     assert "--model runs/en-de " in recipe.read_text(encoding="utf-8")
+
+
+def test_a_file_name_that_no_recipe_can_contain_is_refused(text, tmp_path):
+    source = tmp_path / os.fsdecode(b"bad\xff.en")
+    with pytest.raises(DataError, match="is not UTF-8, so that a recipe cannot contain it"):
+        write_starter(tmp_path / "new", source, tmp_path / "train.de", say=print)
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_recipe_says_what_was_found_in_the_text(text, tmp_path):

@@ -88,11 +88,13 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
 def _is_said_by_another_rank(error: TransduceError) -> bool:
     if error.met_by_rank is not None:
         return error.is_said_elsewhere
-    # With torchrun, all processes of a machine find the same mistake in the command line.
-    texts = [os.environ.get(name, "") for name in ("LOCAL_RANK", "WORLD_SIZE")]
-    if not all(re.fullmatch("[0-9]{1,9}", text) for text in texts):
+    # With torchrun, all processes of a machine find the same mistake in the command line. It sets
+    # more than two variables; where some are missing, there is no other rank.
+    texts = [os.environ.get(name, "") for name in ("LOCAL_RANK", "WORLD_SIZE", "RANK")]
+    is_number = [bool(re.fullmatch("[0-9]{1,9}", text)) for text in texts]
+    if not all(is_number) or "MASTER_ADDR" not in os.environ:
         return False
-    local_rank, size = map(int, texts)
+    local_rank, size, _ = map(int, texts)
     return 0 < local_rank < size
 
 

@@ -64,6 +64,8 @@ def write_starter(
 
     # Look at the text.
     files: Files = (source,) if target is None else (source, target)
+    for file in (*files, *(validation or ())):
+        _refuse_unwritable_name(file)
     languages = guess_languages(files, source_language, target_language)
     statistics = _count(files, languages)
     say(
@@ -88,6 +90,15 @@ def write_starter(
     with whole_file(path) as file:
         file.write(text.encode())
     return path
+
+
+def _refuse_unwritable_name(file: Path) -> None:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"the name of {file} is not UTF-8, so that a recipe cannot contain it; rename the file"
+        ) from None
 
 
 def _count(files: Files, languages: tuple[str, str]) -> Statistics:

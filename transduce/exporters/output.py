@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -18,6 +20,7 @@ from transduce.storage.disk import describe_failure
 
 REPORT = "export.json"
 SPARE = 1 << 20  # bytes; with less, the disk is full
+_NUMBER = re.compile(r"\(os error ([0-9]{1,3})\)")  # as Rust's libraries write it
 
 
 @contextmanager
@@ -38,12 +41,15 @@ def complete_output(out: Path) -> Iterator[Path]:
             f"{out} cannot be written ({describe_failure(error)}); choose another place"
         ) from error
     except Exception as error:
-        # Some libraries have errors of their own for a full disk.
-        if shutil.disk_usage(out.parent).free >= SPARE and "No space left" not in str(error):
+        # Some libraries have errors of their own, whose text ends with the number of the system's.
+        number = _NUMBER.search(str(error))
+        if number:
+            reason = describe_failure(OSError(int(number[1]), os.strerror(int(number[1]))))
+        elif shutil.disk_usage(out.parent).free < SPARE:
+            reason = os.strerror(errno.ENOSPC)
+        else:
             raise
-        raise ExportError(
-            f"{out} cannot be written (No space left on device); choose another place"
-        ) from error
+        raise ExportError(f"{out} cannot be written ({reason}); choose another place") from error
 
 
 def write_report(folder: Path, bundle: Bundle, figures: Mapping[str, Any]) -> dict[str, Any]:

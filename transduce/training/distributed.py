@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -128,6 +129,17 @@ def _read_environment() -> tuple[int, int]:
             raise ConfigError(
                 f"WORLD_SIZE is {size}, so {', '.join(missing)} must be set too; start with "
                 "torchrun, or unset WORLD_SIZE"
+            )
+        if numbers["RANK"] >= size:
+            raise ConfigError(
+                f"RANK is {numbers['RANK']}, but WORLD_SIZE is {size}; expected a rank from 0 to "
+                f"{size - 1}: start with torchrun, or unset WORLD_SIZE"
+            )
+        port = os.environ["MASTER_PORT"]
+        if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 2**16:
+            raise ConfigError(
+                f"the environment variable MASTER_PORT is {port!r}; expected a port from 1 to "
+                "65535, which torchrun sets: start with torchrun, or unset WORLD_SIZE"
             )
     return max(size, 1), numbers.get("LOCAL_RANK", 0)
 
