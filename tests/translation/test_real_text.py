@@ -1,5 +1,6 @@
 """Real text: what a model cannot translate is copied, and the rest is translated."""
 
+import re
 import time
 
 import pytest
@@ -18,6 +19,7 @@ def translator(bundle):
     ("text", "kept", "plain"),
     [
         ("Run <code>rm -rf /</code> now.", ["<code>rm -rf /</code>"], "Run X1 now."),
+        ("So: <pre>int main() { }</pre>", ["<pre>int main() { }</pre>"], "So: X1"),
         ("<script>var x = 'Hi';</script>Good.", ["<script>var x = 'Hi';</script>"], "X1 Good."),
         ("Text <![CDATA[raw <b>]]> more.", ["<![CDATA[raw <b>]]>"], "Text X1 more."),
         ("If a < b and c >= d stop.", ["<", ">="], "If a X1 b and c X2 d stop."),
@@ -102,6 +104,18 @@ def test_notices_about_copies_are_given_once_per_text(translator):
     assert [notice for notice in notices if notice.endswith("copied")] == [
         "20 words of up to 300 characters were copied"
     ]
+
+
+@pytest.mark.parametrize("kept", ["{name}", "https://a.org", "\U0001f600", "%s", "<i>{x}</i>"])
+def test_a_prefix_with_a_placeholder_does_not_double_it(translator, kept):
+    translation = translator.translate(f"in 98 weeks {kept} in 12 days", prefix=f"In {kept}")
+    assert translation.text.startswith("In ")
+    for part in re.split("(<[^<>]*>)", kept):
+        assert translation.text.count(part) == 1 or not part, translation.text
+
+
+def test_a_prefix_may_have_what_the_source_has_not(translator):
+    assert translator.translate("in 98 weeks", prefix="In {name}").text.startswith("In {name}")
 
 
 def test_a_prefix_with_markup_does_not_double_a_tag(translator):

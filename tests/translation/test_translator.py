@@ -98,6 +98,8 @@ def test_a_translation_that_reaches_its_limit_says_so(bundle, engine):
     assert notice.startswith(
         'the translation of "Short: in 98 weeks" was stopped at 2 tokens and may lack its end'
     )
+    (notice,) = cut.translate("in 98 weeks\n" * 30).notices
+    assert 'of "in 98 weeks" and 29 more was stopped at 2 tokens' in notice
     whole = Translator(bundle, engine=engine, device="cpu", search=SearchConfig(max_length=60))
     assert whole.translate("in 98 weeks").notices == ()
 

@@ -39,7 +39,7 @@ _LONG = (
 # Every repetition is bounded or ends at the next possible start, so matching takes linear time.
 _MARKUP = (
     # The content of these elements is code, and stays as it is.
-    r"<(?P<code>code|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
+    r"<(?P<code>code|pre|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
     r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
     r"|<!\[CDATA\[.{0,10000}?\]\]>"
     r"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>"
@@ -213,6 +213,20 @@ def _with_unknown(pattern: str, characters: str) -> re.Pattern[str]:
     """Return the pattern that also finds runs of characters, with what joins and modifies them."""
     run = f"[{re.escape(characters)}]"
     return re.compile(rf"{pattern}|{run}(?:[ \u200c\u200d\ufe0f]*{run})*\ufe0f?", re.DOTALL)
+
+
+def as_searched(prefix: str, source: Protected) -> str:
+    """Return the beginning of a translation as the model writes it.
+
+    Its tags and placeholders are those of the source: tags are put back in any case, and what has
+    a stand-in in the source is written as that.
+    """
+    for span in source.spans:
+        if span.stand_in:
+            prefix = prefix.replace(span.text, span.stand_in, 1)
+    if "<" not in prefix:
+        return prefix
+    return _PROTECTED.sub(lambda match: "" if match["tag"] else match[0], prefix)
 
 
 class _PlainText:

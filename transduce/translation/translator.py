@@ -255,18 +255,18 @@ class Translator:
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
         glossary = markup.Glossary(options.glossary) if options.glossary else None
         prepared_texts = [self._reader.prepare(text, glossary) for text in texts]
-        # The markup of a prefix is that of the source, which is put back in any case.
-        prefix = markup.protect(options.prefix).plain if "<" in options.prefix else options.prefix
-        forced = self.tokenizers[1].encode(prefix)[:-1] if prefix else []
         plain_texts: list[str] = []
         prefixes: list[list[int]] = []
         for prepared in prepared_texts:
             plain = self._reader.plain_texts(prepared)
             plain_texts += plain
-            prefixes += [[] if index else forced for index in range(len(plain))]
+            if options.prefix and plain:
+                prefix = markup.as_searched(options.prefix, prepared.searched()[0])
+                first = self.tokenizers[1].encode(prefix)[:-1]
+                prefixes += [first, *([] for _ in plain[1:])]
         sources = self.tokenizers[0].encode_batch(plain_texts)
 
-        results = self._results(sources, prefixes if forced else [], options)
+        results = self._results(sources, prefixes, options)
         writer = Writer(self.tokenizers[1], self.recipe.data.target_language, self._links)
         return [
             writer.write(number, prepared, results, options)

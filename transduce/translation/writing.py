@@ -67,7 +67,7 @@ class Writer:
 
         `number` is that of the text in its call, for `on_sentence`.
         """
-        notices = [*prepared.notices]
+        stopped: list[tuple[str, int]] = []  # pieces whose translations have no end, and the limits
         translated: list[Sentence] = []
         texts: list[list[str]] = []  # of each piece, best first
         count = len(prepared.searched())
@@ -85,10 +85,7 @@ class Writer:
             result = next(results)
             best, _ = result.candidates[0]
             if len(best.ids) >= result.limit:
-                notices.append(
-                    f'the translation of "{piece.text[:40]}" was stopped at {result.limit} tokens '
-                    "and may lack its end; search.max_length and search.max_extra set this limit"
-                )
+                stopped.append((piece.text, result.limit))
             sentence = self._sentence(piece.text, before, protected, result.candidates, options)
             before = ""
             if options.on_sentence:
@@ -107,7 +104,8 @@ class Writer:
             text = sentences.join(prepared.document, chosen, self._language)
             n_best.append((text, math.fsum(scores)))
         text, score = n_best[0]
-        return Translation(text, score, tuple(n_best), tuple(translated), tuple(notices))
+        notices = (*prepared.notices, *_notice(stopped))
+        return Translation(text, score, tuple(n_best), tuple(translated), notices)
 
     def _sentence(
         self,
@@ -148,3 +146,15 @@ class Writer:
             alignment=alignment,
             before=before,
         )
+
+
+def _notice(stopped: Sequence[tuple[str, int]]) -> list[str]:
+    """Return a notice about the pieces whose translations were stopped, if there are any."""
+    if not stopped:
+        return []
+    text, limit = stopped[0]
+    more = f" and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+    return [
+        f'the translation of "{text[:40]}"{more} was stopped at {limit} tokens and may lack its '
+        "end; search.max_length and search.max_extra set this limit"
+    ]
