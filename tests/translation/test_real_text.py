@@ -49,6 +49,24 @@ def test_markdown_signs_enclose_the_same_words():
     assert (opening.word, opening.end, opening.partner, closing.partner) == (1, 3, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("| Name | Big city |\n| --- | :-: |\n| A. B. | 25 |", ["Name", "Big city", "A. B.", "25"]),
+        ("| a `b|c` d | e \\| f |", ["a `b|c` d", "e \\| f"]),
+        ("this | that", ["this | that"]),
+        ("```python", []),
+        ("Run:\n```sh\nls -l\n# all files\n```\nDone.", ["Run:", "Done."]),
+        ("~~~\na ~~~ b\n~~~", []),
+    ],
+)
+def test_tables_and_code_of_markdown_keep_their_form(text, expected):
+    document = sentences.split(text)
+    translated = [piece.text for piece in document.pieces if markup.protect(piece.text).has_text]
+    assert translated == expected
+    assert sentences.join(document, [piece.text for piece in document.pieces]) == text
+
+
 def test_an_icu_message_over_several_lines_is_one_piece():
     text = "{n, plural,\n one {# file}\n other {# files}\n} were deleted.\nNext line."
     pieces = [piece.text for piece in sentences.split(text).pieces]

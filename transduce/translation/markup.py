@@ -42,6 +42,9 @@ _MARKUP = (
     r"<(?P<code>code|pre|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
     r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
     r"|<!\[CDATA\[.{0,10000}?\]\]>"
+    # Blocks of code in Markdown, between lines that begin with ``` or ~~~.
+    r"|(?m:^)[ \t]{0,3}(?P<fence>```|~~~)[^\n`]{0,100}\n(?:[^\n]{0,1000}\n){0,200}?"
+    r"[ \t]{0,3}(?P=fence)[ \t]{0,3}(?m:$)"
     r"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>"
     r"|\*\*|~~)"
     rf"|(?<![A-Za-z0-9])(?:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"

@@ -36,6 +36,10 @@ _BLOCKS = (
 _LAYOUT = re.compile(
     rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>", re.IGNORECASE
 )
+# In Markdown, so do the bars of a table's row, and a line that begins or ends a block of code.
+_ROW = re.compile(r"^[ \t]*\|[^\n]*\|[ \t]*$", re.MULTILINE)
+_BAR = re.compile(r"(?<!\\)\|")
+_FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)[^\n`]*$", re.MULTILINE)
 
 # Where a long sentence may be split. \uff0c is the full-width comma, \u2014 the em dash, and so on.
 _QUOTES = r"[\"')\]}\u00bb\u2019\u201d\u300d\u300f\uff09]*"
@@ -168,9 +172,9 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
     segment = _find_segmenter() or _one_sentence
     edges = [0]
     whole = _Protected(text)
-    for match in _LAYOUT.finditer(text):
-        if not whole.contains(match.span()):
-            edges += match.span()
+    for low, high in _separators(text):
+        if not whole.contains((low, high)) and low >= edges[-1]:
+            edges += (low, high)
     edges.append(len(text))
 
     for start, end in zip(edges[::2], edges[1::2], strict=True):
@@ -189,6 +193,17 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
         # Whatever the library left out is one more sentence.
         if low < len(line):
             yield start + low, end
+
+
+def _separators(text: str) -> list[Range]:
+    """Return the start and end of everything that separates sentences, in order."""
+    found = [match.span() for match in _LAYOUT.finditer(text)]
+    if "|" in text:
+        rows = [row.span() for row in _ROW.finditer(text)]
+        found += [bar.span() for start, end in rows for bar in _BAR.finditer(text, start, end)]
+    if "```" in text or "~~~" in text:
+        found += [fence.span() for fence in _FENCE.finditer(text)]
+    return sorted(found)
 
 
 def _in_blocks(segment: Segmenter, language: str, line: str) -> Iterator[str]:
