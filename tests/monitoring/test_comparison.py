@@ -1,5 +1,7 @@
 """`transduce compare`: one row and one curve for each run."""
 
+import json
+
 import pytest
 
 from tests.monitoring.conftest import Run
@@ -34,6 +36,29 @@ def test_long_names_of_runs_are_readable_in_80_columns(tmp_path, capsys, monkeyp
     table, _, _ = capsys.readouterr().out.partition("validation loss")
     assert "\u2026" not in table
     assert "".join(line[:25].strip() for line in table.splitlines()[4:]) == "".join(names)
+
+
+def test_runs_that_cannot_be_compared_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("one", "a.en"), ("two", "b.en"), ("three", "a.en")):
+        Run(tmp_path / name).go(last=50, finish=True)
+        metrics = tmp_path / name / "metrics.jsonl"
+        first, *others = metrics.read_text().splitlines()
+        recipe = f'[[data.validation]]\nsource = "{text}"\n'
+        first = json.dumps({**json.loads(first), "recipe": recipe})
+        metrics.write_text("\n".join([first, *others, ""]))
+    with (tmp_path / "three" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "validation", "step": null}\n{"kind": "st')
+
+    capsys.readouterr()
+    run_command(["compare", "one", "two"])
+    assert "the runs name different validation text" in capsys.readouterr().out
+    run_command(["compare", "one", "three"])
+    shown = capsys.readouterr().out
+    assert "different validation text" not in shown
+    assert "three/metrics.jsonl: 1 line left out, which no run has written" in shown
+    run_command(["watch", "three", "--once"])
+    assert "three/metrics.jsonl: 1 line left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("count", [1, 9])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +29,8 @@ def compare_runs(runs: Sequence[Path], console: Console) -> None:
         )
     histories = {str(run): read_metrics(run) for run in runs}
     console.print(_table(histories))
+    for warning in _warnings(histories):
+        console.print(Text(warning), soft_wrap=True)
 
     # The curves, one colour for each run.
     size = (max(min(console.width, 120) - MARGIN - 2, 8), 10)
@@ -37,6 +41,25 @@ def compare_runs(runs: Sequence[Path], console: Console) -> None:
         for line in plot(title, curves, size, last_step, ascii_only):
             console.print(line, soft_wrap=False)
         console.print()
+
+
+def _warnings(histories: dict[str, History]) -> list[str]:
+    """Return what the user should know before comparing the runs."""
+    lines = [line for run, history in histories.items() for line in history.damage(Path(run))]
+    if len({_validation_text(history) for history in histories.values()}) > 1:
+        lines.append(
+            "the runs name different validation text: their losses and BLEU cannot be compared"
+        )
+    return lines
+
+
+def _validation_text(history: History) -> str:
+    """Return the part of a run's recipe that names its validation text."""
+    try:
+        data = tomllib.loads(history.attempt.get("recipe", "")).get("data", {})
+        return json.dumps(data.get("validation"), default=str)
+    except (ValueError, AttributeError, RecursionError):
+        return ""  # the record was edited
 
 
 def _table(histories: dict[str, History]) -> Table:

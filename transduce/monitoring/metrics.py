@@ -106,6 +106,14 @@ class History:
     records: list[Record]
     last: Record  # the record that was written last
     seconds: float  # the training time of all attempts, including replaced steps
+    damaged: int = 0  # lines of the file that are no records, and were left out
+
+    def damage(self, run: Path) -> list[str]:
+        """Return a line for the user about what was left out of the file, if anything was."""
+        if not self.damaged:
+            return []
+        lines = "1 line" if self.damaged == 1 else f"{self.damaged:,} lines"
+        return [f"{run / FILE_NAME}: {lines} left out, which no run has written"]
 
     def of(self, kind: str) -> list[Record]:
         """Return the records of a kind."""
@@ -191,7 +199,11 @@ def read_metrics(run: Path) -> History:
     last: Record | None = None
     seconds = 0.0
     attempt_start = math.inf
+    damaged = 0
     for record in _read_records(path):
+        if record is None:
+            damaged += 1
+            continue
         # A new attempt replaces the records of later steps.
         if record["kind"] in ATTEMPTS:
             previous_end = (last or record)["time"]
@@ -213,15 +225,18 @@ def read_metrics(run: Path) -> History:
     # The newest attempt lasts until its last record.
     seconds += max(last["time"] - attempt_start, 0.0)
     records = sorted(valid.values(), key=lambda record: int(record["step"]))
-    return History(records, last, seconds)
+    return History(records, last, seconds, damaged)
 
 
-def _read_records(path: Path) -> Iterator[Record]:
-    """Yield the records of the file, skipping lines that are incomplete, damaged or edited."""
+def _read_records(path: Path) -> Iterator[Record | None]:
+    """Yield the records of the file, and None for lines that were damaged or edited.
+
+    The last line may be incomplete, because a run is writing it or was killed: it is left out.
+    """
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             record = parse_record(line)
-            if record is not None:
+            if record is not None or line.endswith("\n"):
                 yield record
 
 

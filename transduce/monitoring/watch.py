@@ -56,7 +56,8 @@ def frame(run: Path, history: History, console: Console) -> RenderableType:
     last_step = history.step
 
     # Status and figures, the curves of the losses, the curve of BLEU, the last events.
-    parts: list[RenderableType] = [Text(line) for line in _headline(run, history, console.width)]
+    headline = [*_headline(run, history, console.width), *history.damage(run)]
+    parts: list[RenderableType] = [Text(line) for line in headline]
     parts.append(Text())
     losses = [*history.losses().items()]
     parts += plot("loss", losses, size, last_step, ascii_only)
