@@ -202,6 +202,7 @@ def test_a_folder_that_is_none_is_one_clear_line(folder, tmp_path):
     [
         ("encoder_layers", 1_000_000),
         ("max_position_embeddings", 10_000_000),
+        ("encoder_attention_heads", 0),
         ("pad_token_id", -1),
         ("eos_token_id", 10**9),
         ("is_encoder_decoder", False),

@@ -181,16 +181,16 @@ def _refuse_sizes(folder: Path, settings: dict[str, Any]) -> None:
     """Raise an ExportError for sizes that no model has, before memory is spent on them."""
     for name, most in _MOST.items():
         found = settings.get(name)
-        if type(found) is not int or not 0 <= found <= most:
+        if type(found) is not int or not 1 <= found <= most:
             raise ExportError(
-                f"{folder / 'config.json'} has {name} {found}; expected a number up to {most:,}"
+                f"{folder / 'config.json'} has {name} {found}; expected a number from 1 to {most:,}"
             )
     for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
         found = settings.get(name)
         if type(found) is not int or not 0 <= found < settings["vocab_size"]:
             raise ExportError(
-                f"{folder / 'config.json'} has {name} {found}; expected an id below vocab_size "
-                f"{settings['vocab_size']:,}"
+                f"{folder / 'config.json'} has {name} {found}; expected an id from 0 to "
+                f"{settings['vocab_size'] - 1:,}, below vocab_size"
             )
 
 
