@@ -40,11 +40,16 @@ def test_long_names_of_runs_are_readable_in_80_columns(tmp_path, capsys, monkeyp
 
 def test_runs_that_cannot_be_compared_are_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, text in (("one", "a.en"), ("two", "b.en"), ("three", "a.en")):
+    recipes = {
+        "one": '[[data.validation]]\nsource = "a.en"\n',
+        "two": '[[data.validation]]\nsource = "b.en"\n',
+        "three": '[[data.validation]]\nsource = "a.en"\n',
+        "old": "",
+    }
+    for name, recipe in recipes.items():
         Run(tmp_path / name).go(last=50, finish=True)
         metrics = tmp_path / name / "metrics.jsonl"
         first, *others = metrics.read_text().splitlines()
-        recipe = f'[[data.validation]]\nsource = "{text}"\n'
         first = json.dumps({**json.loads(first), "recipe": recipe})
         metrics.write_text("\n".join([first, *others, ""]))
     with (tmp_path / "three" / "metrics.jsonl").open("a") as file:
@@ -53,7 +58,7 @@ def test_runs_that_cannot_be_compared_are_named(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     run_command(["compare", "one", "two"])
     assert "the runs name different validation text" in capsys.readouterr().out
-    run_command(["compare", "one", "three"])
+    run_command(["compare", "one", "old", "three"])
     shown = capsys.readouterr().out
     assert "different validation text" not in shown
     assert "three/metrics.jsonl: 1 line left out, which no run has written" in shown

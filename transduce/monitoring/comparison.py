@@ -46,20 +46,21 @@ def compare_runs(runs: Sequence[Path], console: Console) -> None:
 def _warnings(histories: dict[str, History]) -> list[str]:
     """Return what the user should know before comparing the runs."""
     lines = [line for run, history in histories.items() for line in history.damage(Path(run))]
-    if len({_validation_text(history) for history in histories.values()}) > 1:
+    texts = {_validation_text(history) for history in histories.values()}
+    if len(texts - {None}) > 1:
         lines.append(
             "the runs name different validation text: their losses and BLEU cannot be compared"
         )
     return lines
 
 
-def _validation_text(history: History) -> str:
-    """Return the part of a run's recipe that names its validation text."""
+def _validation_text(history: History) -> str | None:
+    """Return the part of a run's recipe that names its validation text; None if it is not known."""
     try:
         data = tomllib.loads(history.attempt.get("recipe", "")).get("data", {})
-        return json.dumps(data.get("validation"), default=str)
-    except (ValueError, AttributeError, RecursionError):
-        return ""  # the record was edited
+        return json.dumps(data["validation"], default=str)
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return None  # the run is older, or the record was edited
 
 
 def _table(histories: dict[str, History]) -> Table:
