@@ -18,11 +18,12 @@ Activation = Literal["relu", "gelu", "swish", "swiglu", "geglu"]
 Sharing = Literal["three-way", "two-way", "none"]
 Kernel = Literal["auto", "written-out", "sdpa", "varlen"]
 VARLEN_HEADS = {16, 32, 64, 128, 256, 512}  # the values of d_k and d_v that varlen supports
+LARGEST_WHOLE_HEAD = 128  # larger ones do not fit on the chip: varlen reads them in slices
 
 
 def fits_tiles(d_k: int, d_v: int) -> bool:
     """Return whether attention with such heads can run in tiles (`kernels.varlen`)."""
-    return {d_k, d_v} <= VARLEN_HEADS and (d_k == d_v or max(d_k, d_v) <= 128)
+    return {d_k, d_v} <= VARLEN_HEADS and (d_k == d_v or max(d_k, d_v) <= LARGEST_WHOLE_HEAD)
 
 
 @dataclass(frozen=True, kw_only=True)

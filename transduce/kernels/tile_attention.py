@@ -81,16 +81,17 @@ def store_rows(
 
 
 @triton.jit
-def add_other_slices(
-    products, a, b, batch, head, a_rows, a_limit, a_b, a_h, a_t, b_rows, b_limit, b_b, b_h, b_t,
-    SIZE: tl.constexpr, SLICES: tl.constexpr,
+def products(
+    a_slice, b_slice, a, b, batch, head, a_rows, a_limit, a_b, a_h, a_t,
+    b_rows, b_limit, b_b, b_h, b_t, SIZE: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
-    """Add to the products AB^T of the first slices of some rows those of the other slices."""
+    """Compute AB^T of some rows of two tensors, whose first slices are loaded already."""
+    sums = tl.dot(a_slice, tl.trans(b_slice), input_precision="ieee")
     for number in range(1, SLICES):
         a_slice = load_rows(a + number * SIZE, batch, head, a_rows, a_limit, a_b, a_h, a_t, SIZE)
         b_slice = load_rows(b + number * SIZE, batch, head, b_rows, b_limit, b_b, b_h, b_t, SIZE)
-        products += tl.dot(a_slice, tl.trans(b_slice), input_precision="ieee")
-    return products
+        sums += tl.dot(a_slice, tl.trans(b_slice), input_precision="ieee")
+    return sums
 
 
 @triton.jit
@@ -231,9 +232,8 @@ def attend_long(
             values = load_rows(v + own * DV, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = load_places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = find_allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-            scores = add_other_slices(
-                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
+            scores = products(
+                queries, keys, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
                 columns, k_high, k_b, k_h, k_t, DK, SLICES,
             )  # fmt: skip
             scores = tl.where(allowed, scores * (SCALE * LOG2_E), -1e30)

@@ -12,12 +12,12 @@ import triton.language as tl
 
 from transduce.kernels.tile_attention import (
     LOG2_E,
-    add_other_slices,
     find_allowed,
     load_intervals,
     load_places,
     load_rows,
     load_shares,
+    products,
     store_rows,
     unless_padding,
 )
@@ -140,14 +140,12 @@ def attend_backward_q(
             values = load_rows(v, batch, head, columns, k_high, v_b, v_h, v_t, DV)
             k_segment, k_position = load_places(k_segments, k_positions, batch, columns, k_high, K)
             allowed = find_allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-            scores = add_other_slices(
-                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
+            scores = products(
+                queries, keys, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
                 columns, k_high, k_b, k_h, k_t, DK, SLICES,
             )  # fmt: skip
-            d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
-            d_weights = add_other_slices(
-                d_weights, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
+            d_weights = products(
+                d_output, values, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
                 columns, k_high, v_b, v_h, v_t, DV, SLICES,
             )  # fmt: skip
             _, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)
@@ -204,14 +202,12 @@ def attend_backward_kv(
             row_lse = tl.load(lse + (batch * H + head) * Q + rows, mask=rows < q_high, other=1e30)
             q_segment, q_position = load_places(q_segments, q_positions, batch, rows, q_high, Q)
             allowed = find_allowed(q_segment, q_position, k_segment, k_position, CAUSAL, REACH)
-            scores = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-            scores = add_other_slices(
-                scores, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
+            scores = products(
+                queries, keys, q, k, batch, head, rows, q_high, q_b, q_h, q_t,
                 columns, k_high, k_b, k_h, k_t, DK, SLICES,
             )  # fmt: skip
-            d_weights = tl.dot(d_output, tl.trans(values), input_precision="ieee")
-            d_weights = add_other_slices(
-                d_weights, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
+            d_weights = products(
+                d_output, values, do, v, batch, head, rows, q_high, do_b, do_h, do_t,
                 columns, k_high, v_b, v_h, v_t, DV, SLICES,
             )  # fmt: skip
             weights, d_scores = _gradients(scores, d_weights, delta, row_lse, allowed, SCALE)

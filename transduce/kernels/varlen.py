@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from transduce.config import fits_tiles
+from transduce.config import LARGEST_WHOLE_HEAD, fits_tiles
 from transduce.errors import InputError
 from transduce.kernels.products import empty_gradients
 from transduce.kernels.tile_attention import attend, attend_long
@@ -22,8 +22,7 @@ from transduce.kernels.tiles import TILE, Tiles, tile
 from transduce.model.attention import Mask
 from transduce.model.multi_head import MultiHeadAttention
 
-LARGEST_WHOLE = 128  # elements of a head that fit on the chip
-SLICE_BYTES = 256  # of a larger head, what the kernels read at once
+SLICE_BYTES = 256  # of a head that does not fit on the chip, what the kernels read at once
 PROGRAMS = 528  # programs that share the tiles of one row
 MOST = 2**31 - 1  # elements of one row, whose offsets have 32 bits
 
@@ -128,7 +127,7 @@ class VarlenAttention(torch.autograd.Function):
 
 def _is_wide(q: Tensor, v: Tensor) -> bool:
     """Return whether heads are too large for the chip, so that kernels read them in slices."""
-    return max(q.size(3), v.size(3)) > LARGEST_WHOLE
+    return max(q.size(3), v.size(3)) > LARGEST_WHOLE_HEAD
 
 
 def _launch(
