@@ -10,8 +10,9 @@ import torch
 from tests.gpu.test_decoding import build, ids, some_sources
 from transduce.config import SearchConfig
 from transduce.engines.torch import NOISE, TorchEngine, make_job
-from transduce.serving.caller import Caller, Cancelled, calling
-from transduce.serving.queue import BatchingEngine, QueueSettings
+from transduce.serving.batching import BatchingEngine, QueueSettings
+from transduce.serving.caller import Caller, calling
+from transduce.serving.refusals import Cancelled
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,4 +1,4 @@
-"""A server in a thread of the test process, and a client that says exactly what it sends."""
+"""A server around models of the test process, and a client that says exactly what it sends."""
 
 import contextlib
 import http.client
@@ -6,6 +6,7 @@ import json
 import threading
 import time
 
+from transduce.serving.processes import HttpProcesses
 from transduce.serving.server import bind, make_server
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings
@@ -55,3 +56,16 @@ def running(models, *, writes_log=False, **settings):
         server.should_exit = True
         thread.join(20)
         listener.close()
+
+
+@contextlib.contextmanager
+def running_processes(models, count=2, *, say=print, **settings):
+    """The same with processes for HTTP, which are in the attribute `processes`."""
+    listener = bind("127.0.0.1", 0)
+    server = Running(None, listener.getsockname()[1])
+    server.processes = HttpProcesses(models, ServerSettings(**settings), listener, count, say=say)
+    try:
+        server.processes.start()
+        yield server
+    finally:
+        server.processes.stop()

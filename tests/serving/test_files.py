@@ -6,10 +6,10 @@ import pytest
 
 from tests.serving.running import running
 from tests.translation.documents.samples import docx, packed, unpacked
-from transduce.serving import files, limits
-from transduce.serving.caller import Busy
-from transduce.serving.files import FileStore
+from transduce.serving import file_store, files
+from transduce.serving.file_store import FileStore
 from transduce.serving.models import load_models
+from transduce.serving.refusals import Busy
 
 FIELDS = {"source": "en", "target": "de"}
 
@@ -123,7 +123,7 @@ def test_a_key_is_needed_where_texts_need_one(bundle):
 
 def test_files_are_forgotten_after_their_time_and_bounded_in_size(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(file_store.time, "monotonic", lambda: now[0])
     store = FileStore(most_bytes=10, seconds=60)
     first = store.add(b"12345", ".txt")
     second = store.add(b"1234", ".txt")
@@ -136,7 +136,7 @@ def test_files_are_forgotten_after_their_time_and_bounded_in_size(monkeypatch):
     assert store.get(store.add(b"1234567890", ".txt")) == b"1234567890"
 
 
-def test_a_document_may_be_larger_than_other_requests(bundle, monkeypatch):
+def test_a_document_may_be_larger_than_other_requests(bundle):
     """It is refused while it is read, and only some large ones are read at the same time."""
     models = load_models([bundle.path], engine="torch", say=lambda message: None)
     with running(models, max_body=1_000, max_upload=5_000) as server:
@@ -146,10 +146,13 @@ def test_a_document_may_be_larger_than_other_requests(bundle, monkeypatch):
         assert status == 413
         assert "at most 5,000 bytes" in answer["error"]
         assert server.post("/v1/translate", {"text": "a" * 1_000})[0] == 413
-        monkeypatch.setattr(limits, "MOST_LARGE", 0)
+        assert upload(server, "a.txt", b"42")[0] == 200
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models, max_body=1_000, max_upload=5_000, max_uploads=0) as server:
         status, answer = upload(server, "a.txt", content)
         assert status == 503
         assert "too many files" in answer["error"]
         assert upload(server, "a.txt", b"42")[0] == 200
-        monkeypatch.setattr(limits, "MOST_LARGE", 1)
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models, max_body=1_000, max_upload=5_000, max_uploads=1) as server:
         assert [upload(server, "a.txt", content)[0] for _ in range(3)] == [200] * 3

@@ -3,14 +3,15 @@
 import contextlib
 import json
 import socket
+import threading
 import time
 
 import pytest
 
 from tests.serving.running import running
 from transduce.errors import ConfigError, InputError
+from transduce.serving.batching import QueueSettings
 from transduce.serving.models import load_models
-from transduce.serving.queue import QueueSettings
 from transduce.serving.security import read_keys
 from transduce.serving.settings import ServerSettings
 
@@ -255,11 +256,16 @@ def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):
 
 
 def test_an_answer_that_would_take_too_long_is_given_up(make_server):
-    with make_server(answer_seconds=0.001) as server:
+    with make_server(answer_seconds=0.1) as server:
+        go = threading.Event()
+        engine = server.service.models.default.queue.engine
+        search = engine.search
+        engine.search = lambda *args, **options: go.wait(20) and search(*args, **options)
         body = json.dumps({"text": "42 hours"})
         headers = {"content-type": "application/json"}
         status, headers, _ = server.request("POST", "/v1/translate", body, headers)
         assert (status, "retry-after" in headers) == (503, True)
+        go.set()
 
 
 def test_more_requests_than_the_server_can_hold_are_refused(make_server):

@@ -44,7 +44,7 @@ def test_the_body_of_an_answer_does_not_wait_until_its_head_is_confirmed():
 
 
 @contextlib.contextmanager
-def process(bundle, *options):
+def process(bundle, *options, start_new_session=False):
     """`transduce serve` as a process: itself and its port."""
     command = [sys.executable, "-m", "transduce", "serve", str(bundle.path), "--port", "0"]
     started = subprocess.Popen(
@@ -53,6 +53,7 @@ def process(bundle, *options):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=start_new_session,
     )
     try:
         line = started.stderr.readline()
@@ -85,10 +86,10 @@ def ask(port, answers, stop, text):
             connection.close()
 
 
-def stop_under_load(bundle, text="42 hours. 12 kilometers.", clients=8, after=0.5):
+def stop_under_load(bundle, text="42 hours. 12 kilometers.", clients=8, after=0.5, options=()):
     """The answers that clients got while the server was stopped, its exit status and the seconds."""
     answers, stop = [], threading.Event()
-    with process(bundle) as (server, port):
+    with process(bundle, *options) as (server, port):
         threads = [
             threading.Thread(target=ask, args=(port, answers, stop, text)) for _ in range(clients)
         ]

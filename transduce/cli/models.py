@@ -82,7 +82,7 @@ def _read_facts(installed: Installed) -> Facts:
     known = Facts(installed.name, is_packaged=installed.is_packaged, path=str(installed.path))
     try:
         bundle = load_bundle(installed.path)
-        parameters = _count_parameters(bundle)
+        parameters = bundle.count_parameters()
     except TransduceError as error:
         return replace(known, error=str(error))
     bleu, bleu_on = _score(bundle)
@@ -96,19 +96,6 @@ def _read_facts(installed: Installed) -> Facts:
         bleu_on=bleu_on,
         licence=licence(bundle.card),
     )
-
-
-def _count_parameters(bundle: Bundle) -> int:
-    """Return the number of weights in the file, without the scales of int8, and without torch."""
-    from math import prod
-
-    from safetensors import safe_open
-
-    from transduce.storage.bundle import WEIGHTS
-
-    with safe_open(bundle.path / WEIGHTS, framework="numpy") as file:
-        names = [name for name in file.keys() if not name.endswith(".scale")]  # noqa: SIM118
-        return sum(prod(file.get_slice(name).get_shape()) for name in names)
 
 
 def _score(bundle: Bundle) -> tuple[float | None, str]:

@@ -33,6 +33,13 @@ def serve(
         int | None,
         Help("batches that CTranslate2 translates at once (default: one for each core, at most 4)"),
     ] = None,
+    processes: Annotated[
+        int | None,
+        Help(
+            "processes that speak HTTP; with 1, the process that translates does (default: 1; "
+            "on a GPU one for every two cores, at most 4)"
+        ),
+    ] = None,
     runs: Annotated[
         Path, Help("folder of the training runs that the page shows", value="FOLDER")
     ] = Path("runs"),
@@ -65,12 +72,14 @@ def serve(
         transduce serve runs/demo
         transduce serve runs/en-de runs/de-en --host 0.0.0.0 --port 8080
         transduce serve runs/en-de --api-keys keys.txt --rate 60
+        transduce serve runs/en-de --device cuda --processes 4
     """
     for library in ("starlette", "uvicorn", "pydantic", "prometheus_client", "py3langid"):
         require(library, extra="serve")
     from transduce.recipe import adjusted
+    from transduce.serving.batching import QueueSettings
     from transduce.serving.models import load_models
-    from transduce.serving.queue import QueueSettings
+    from transduce.serving.processes import choose_count, run_processes
     from transduce.serving.security import read_keys
     from transduce.serving.server import bind, run
     from transduce.serving.service import Service
@@ -97,7 +106,11 @@ def serve(
         workers=workers,
         say=_say,
     )
-    run(Service(models, settings), listener, _say)
+    count = choose_count(processes, models)
+    if count == 1:
+        run(Service(models, settings), listener, _say)
+    else:
+        run_processes(models, settings, listener, count, _say)
 
 
 def _say(message: str) -> None:

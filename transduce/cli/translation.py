@@ -228,6 +228,10 @@ def bench(
     clients: Annotated[int, Help("only for serve: number of clients at the same time")] = 32,
     texts: Annotated[int, Help("only for serve: sentences in each request")] = 1,
     device: Annotated[str, Help("only for serve: where to translate", value="DEVICE")] = "cpu",
+    processes: Annotated[
+        int | None,
+        Help("only for serve: processes that speak HTTP (default: as transduce serve)"),
+    ] = None,
     peer: Annotated[
         str | None,
         Help("only for serve: address of a server with LibreTranslate's API (default: none)"),
@@ -263,6 +267,7 @@ def bench(
             clients=clients,
             texts=texts,
             rounds=rounds,
+            processes=processes,
             peer=peer,
         )
         serving.print_figures(list(serving.benchmark(setup)), as_json=json)

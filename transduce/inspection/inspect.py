@@ -202,7 +202,7 @@ def _difference(translator: Translator, shown: SourceSentence, found: Search) ->
     if list(best.ids) == list(found.hypothesis.ids):
         return []
     text = translator.tokenizers[1].decode(best.ids)
-    name = type(translator.engine).__name__
+    name = getattr(translator.engine, "engine_name", type(translator.engine).__name__)
     return [f'{name}, which rounds more, translates it as "{text}"; float32 is shown']
 
 

@@ -18,11 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from transduce.errors import TransduceError
 from transduce.monitoring.software import version
 from transduce.serving import deepl, files, libretranslate, page_routes, v1
-from transduce.serving.caller import Busy, Cancelled
 from transduce.serving.limits import BodyLimits
 from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
 from transduce.serving.openapi import describe
-from transduce.serving.security import RequestError, TooManyRequests
+from transduce.serving.refusals import Busy, Cancelled, RequestError, TooManyRequests
 from transduce.serving.service import Service, service_of
 
 
@@ -121,7 +120,6 @@ def create_app(service: Service, write: Write | None = None) -> Starlette:
     )
     app.state.service = service
     app.state.metrics = metrics
-    app.state.files = files.FileStore()
     app.state.description = describe(service, version())
     return app
 

@@ -1,6 +1,7 @@
 """The speed of a server: throughput with batches and without, and latency beside a document.
 
-The server runs in this process and its clients in others; they talk over the loopback interface.
+The search runs in this process and the clients in others; they talk over the loopback interface.
+HTTP is spoken by this process, or by several others, as in `transduce serve`.
 For comparison, the same sentences are translated without a server ("offline"): all at once, and as
 many at a time as there are clients. One at a time means that the server translates one sentence
 after the other, with all cores; on a GPU sentences always join a running batch. A peer is any other
@@ -22,9 +23,10 @@ from pathlib import Path
 
 from transduce.errors import InputError
 from transduce.recipe import adjusted
+from transduce.serving.batching import QueueSettings
 from transduce.serving.load import ask, send
 from transduce.serving.models import Models, load_models
-from transduce.serving.queue import QueueSettings
+from transduce.serving.processes import HttpProcesses, choose_count
 from transduce.serving.server import bind, make_server
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings
@@ -47,7 +49,7 @@ class Figures:
     texts: int  # sentences of each request
     sentences_per_second: float
     # Of all cores together, with the clients: hardly depends on what else the machine does. It is
-    # not known of a peer.
+    # not known of a peer, nor of other processes that speak HTTP.
     sentences_per_cpu_second: float | None
     # Percentiles 50 and 99 of the time until the answer to a request.
     milliseconds: tuple[float, float]
@@ -66,6 +68,7 @@ class Setup:
     clients: int = 32
     texts: int = 1  # sentences of each request
     rounds: int = 3
+    processes: int | None = None  # that speak HTTP; as many as `transduce serve` takes
     peer: str | None = None  # the address of another server
 
     def __post_init__(self) -> None:
@@ -78,41 +81,47 @@ class Setup:
 def benchmark(setup: Setup) -> Iterator[Figures]:
     """Yield the figures of each load."""
     loads = [1, setup.clients] if setup.clients > 1 else [1]
-    with _serving(setup, QueueSettings(), workers=None) as (models, url):
+    with _serving(setup, QueueSettings(), workers=None) as server:
         # Without a server.
-        direct = models.default.direct
-        offline = _offline(direct, setup, len(setup.sentences))
+        model = server.models.default
+        offline = _offline(model.direct, setup, len(setup.sentences))
         yield offline
-        yield _compared(_offline(direct, setup, setup.clients), offline)
+        yield _compared(_offline(model.direct, setup, setup.clients), offline)
 
         # With batches, also beside a document.
         for count in loads:
-            yield _compared(_measure("batches", url, setup, count), offline)
-        with _translating(url, " ".join(setup.sentences)):
-            row = _measure("batches, beside a document", url, setup, 1)
+            yield _compared(_measure("batches", server, setup, count), offline)
+        with _translating(server.url, " ".join(setup.sentences)):
+            row = _measure("batches, beside a document", server, setup, 1)
             yield _compared(row, offline)
-        is_streaming = models.default.queue.is_streaming
-        languages = models.default.source_language, models.default.target_language
 
     if setup.peer:
-        url = f"{setup.peer.rstrip('/')}/translate"
+        peer = _Server(f"{setup.peer.rstrip('/')}/translate", server.models, is_here=False)
+        languages = model.source_language, model.target_language
         for count in loads:
-            row = _measure(f"peer {setup.peer}", url, setup, count, languages)
+            row = _measure(f"peer {setup.peer}", peer, setup, count, languages)
             yield _compared(row, offline)
 
     # A running batch has no form without batches.
-    if is_streaming:
+    if model.queue.is_streaming:
         return
-    with _serving(setup, ONE_AT_A_TIME, workers=1) as (_, url):
+    with _serving(setup, ONE_AT_A_TIME, workers=1) as server:
         for count in loads:
-            yield _compared(_measure("one at a time", url, setup, count), offline)
+            yield _compared(_measure("one at a time", server, setup, count), offline)
+
+
+@dataclass(frozen=True)
+class _Server:
+    """A server that is measured."""
+
+    url: str  # to which texts are sent
+    models: Models
+    is_here: bool  # in this process as a whole
 
 
 @contextmanager
-def _serving(
-    setup: Setup, queue: QueueSettings, workers: int | None
-) -> Iterator[tuple[Models, str]]:
-    """Serve a model on a free port; yield it with the address to which texts are sent."""
+def _serving(setup: Setup, queue: QueueSettings, workers: int | None) -> Iterator[_Server]:
+    """Serve a model on a free port."""
     models = load_models(
         [setup.model],
         device=setup.device,
@@ -122,12 +131,22 @@ def _serving(
     )
     settings = ServerSettings(answer_seconds=ENOUGH, max_characters=100_000_000, max_body=10**9)
     listener = bind("127.0.0.1", 0)
+    port: int = listener.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1/translate"
+    count = choose_count(setup.processes, models)
+    if count > 1:
+        processes = HttpProcesses(models, settings, listener, count)
+        processes.start()
+        try:
+            yield _Server(url, models, is_here=False)
+        finally:
+            processes.stop()
+        return
     server = make_server(Service(models, settings))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    port: int = listener.getsockname()[1]
     try:
-        yield models, f"http://127.0.0.1:{port}/v1/translate"
+        yield _Server(url, models, is_here=True)
     finally:
         server.should_exit = True
         thread.join()
@@ -155,7 +174,7 @@ def _offline(translator: Translator, setup: Setup, size: int) -> Figures:
 
 
 def _measure(
-    name: str, url: str, setup: Setup, clients: int, languages: Languages | None = None
+    name: str, server: _Server, setup: Setup, clients: int, languages: Languages | None = None
 ) -> Figures:
     """Let some clients send all sentences; with languages, to the API of LibreTranslate."""
     many = [*setup.sentences] * setup.rounds
@@ -163,13 +182,13 @@ def _measure(
     requests = [many[start : start + setup.texts] for start in range(0, len(many), setup.texts)]
     bodies = [_body(texts, languages) for texts in requests]
     start_cpu = _cpu_seconds()
-    total, seconds = send(url, bodies, clients, first=WARM_UP)
+    total, seconds = send(server.url, bodies, clients, first=WARM_UP)
     cpu_seconds = _cpu_seconds() - start_cpu
 
     # The processor time is that of all requests, with those before the measurement.
     warm_up = min(len(bodies), WARM_UP * clients)
     cpu_seconds *= len(bodies) / (len(bodies) + warm_up)
-    own_seconds = cpu_seconds if languages is None else None
+    own_seconds = cpu_seconds if server.is_here else None
     return _figures(name, clients, setup.texts, len(many), total, own_seconds, seconds)
 
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from transduce.errors import TransduceError
-
-
-class Busy(TransduceError):
-    """A request that the server has no room or no time for now."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after  # seconds
-
-
-class Cancelled(TransduceError):
-    """A request whose client has gone."""
+_NUMBERS = itertools.count()
 
 
 class Caller:
@@ -28,6 +17,7 @@ class Caller:
 
     def __init__(self, seconds: float | None = None) -> None:
         """Begin a request that must be answered within some seconds, or at any time."""
+        self.number = next(_NUMBERS)
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._lock = threading.Lock()
         self._is_cancelled = False

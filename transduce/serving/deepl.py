@@ -12,8 +12,9 @@ from starlette.routing import Route
 from transduce.serving import text_work
 from transduce.serving.languages import name_of, targets
 from transduce.serving.models import base
+from transduce.serving.observation import Metrics
 from transduce.serving.parameters import Parameters, read_parameters
-from transduce.serving.security import RequestError
+from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.result import Translation
 
@@ -79,7 +80,8 @@ async def show_usage(request: Request) -> Response:
     service = service_of(request)
     parameters = await read_parameters(request)
     service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
-    return JSONResponse({"character_count": service.characters, "character_limit": NO_LIMIT})
+    metrics: Metrics = request.app.state.metrics
+    return JSONResponse({"character_count": metrics.characters, "character_limit": NO_LIMIT})
 
 
 def _optional(parameters: Parameters, name: str) -> str | None:

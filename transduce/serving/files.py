@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from starlette.datastructures import UploadFile
@@ -15,64 +11,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transduce.serving import text_work
-from transduce.serving.caller import Busy
 from transduce.serving.libretranslate import AUTO, admit, check_pair, read_language
 from transduce.serving.parameters import MULTIPART, Parameters
-from transduce.serving.security import RequestError
+from transduce.serving.refusals import Busy, RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS, translate_bytes
 from transduce.translation.documents.job import Job
 
 MOST_UNPACKED = 30_000_000  # bytes of one document
 MOST_TAGS = 300_000  # of one document
-MOST_AT_ONCE = 4  # documents, for each may need much memory
 MOST_FIELDS = 20
-
-
-@dataclass(frozen=True)
-class _File:
-    """A translated document that waits for its client."""
-
-    data: bytes
-    until: float  # seconds of the monotonic clock
-
-
-class FileStore:
-    """Translated documents in memory, under names that nobody can guess, for some minutes."""
-
-    def __init__(self, most_bytes: int = 200_000_000, seconds: float = 600) -> None:
-        self.most_bytes = most_bytes
-        self.seconds = seconds
-        self.places = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._files: dict[str, _File] = {}
-        self._lock = threading.Lock()
-
-    def add(self, data: bytes, suffix: str) -> str:
-        """Keep a document, and return its name."""
-        with self._lock:
-            self._forget_old()
-            size = sum(len(file.data) for file in self._files.values())
-            if size + len(data) > self.most_bytes:
-                raise Busy("the server has too many translated files; try again later", 60)
-            name = f"{secrets.token_urlsafe(24)}{suffix}"
-            self._files[name] = _File(data, time.monotonic() + self.seconds)
-            return name
-
-    def get(self, name: str) -> bytes | None:
-        """Return a document; None if there is none of this name, or no more."""
-        with self._lock:
-            self._forget_old()
-            return self._files[name].data if name in self._files else None
-
-    def _forget_old(self) -> None:
-        now = time.monotonic()
-        self._files = {name: file for name, file in self._files.items() if file.until > now}
 
 
 async def translate_file(request: Request) -> Response:
     """Translate a document, and return the address of the translation."""
     service = service_of(request)
-    store: FileStore = request.app.state.files
     parameters, file_name, data = await _read_form(request)
     admit(request, parameters)
     if not file_name:
@@ -88,16 +41,15 @@ async def translate_file(request: Request) -> Response:
     translate = _text_translator(service, request, source, target)
     languages = ("" if source == AUTO else source, target)
     job = Job(data, f"the file{suffix}", translate, languages, MOST_UNPACKED, MOST_TAGS)
-    name = await service.run(request, lambda: _translate_and_keep(store, job, suffix))
+    name = await service.run(request, lambda: _translate_and_keep(service, job, suffix))
     address = request.url.replace(path=f"/download_file/{name}", query="", fragment="")
     return JSONResponse({"translatedFileUrl": str(address)})
 
 
 async def download_file(request: Request) -> Response:
     """Return a translated document."""
-    store: FileStore = request.app.state.files
     name = request.path_params["name"]
-    data = store.get(name)
+    data = service_of(request).shared.get_file(name)
     if data is None:
         raise RequestError(404, "there is no such file; files are kept for some minutes")
     # Never shown by a browser: a page would run its scripts under this server's address.
@@ -139,13 +91,13 @@ def _text_translator(
     return translate
 
 
-def _translate_and_keep(store: FileStore, job: Job, suffix: str) -> str:
-    if not store.places.acquire(blocking=False):
+def _translate_and_keep(service: Service, job: Job, suffix: str) -> str:
+    if not service.document_places.acquire(blocking=False):
         raise Busy("the server translates too many files at the moment; try again later", 5)
     try:
-        return store.add(translate_bytes(job), suffix)
+        return service.shared.add_file(translate_bytes(job), suffix)
     finally:
-        store.places.release()
+        service.document_places.release()
 
 
 ROUTES = [

@@ -13,7 +13,7 @@ from transduce.serving import text_work
 from transduce.serving.languages import Detection, detect, name_of, targets
 from transduce.serving.models import base
 from transduce.serving.parameters import Parameters, read_parameters
-from transduce.serving.security import RequestError
+from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
 from transduce.translation.result import Translation

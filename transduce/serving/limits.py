@@ -8,13 +8,11 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transduce.serving.caller import Busy
-from transduce.serving.security import RequestError
+from transduce.serving.refusals import Busy, RequestError
 from transduce.serving.service import Service
 
 REST_SECONDS = 1.0  # for the rest of a body that was refused
 UPLOADS = {"/translate_file"}  # paths whose bodies have files
-MOST_LARGE = 8  # bodies that exceed the usual limit, at the same time
 
 
 class BodyLimits:
@@ -98,7 +96,7 @@ class _Body:
                 413, f"the body is too large; at most {self._most:,} bytes are allowed"
             )
         if size > self._settings.max_body and not self.is_large:
-            if self._limits.large_bodies >= MOST_LARGE:
+            if self._limits.large_bodies >= self._settings.max_uploads:
                 raise Busy("the server receives too many files; try again later", 5)
             self._limits.large_bodies += 1
             self.is_large = True

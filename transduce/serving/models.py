@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
 from transduce.cores import available_cores
-from transduce.describe import count_parameters
 from transduce.engines.choose import MOST_WORKERS, EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
-from transduce.serving.queue import BatchingEngine, QueueSettings
+from transduce.serving.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue import Queue
 from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator
@@ -38,9 +38,9 @@ class ServedModel:
     parameters: int
 
     @property
-    def queue(self) -> BatchingEngine:
+    def queue(self) -> Queue:
         """The queue in front of the model's engine."""
-        assert isinstance(self.translator.engine, BatchingEngine)
+        assert isinstance(self.translator.engine, Queue)
         return self.translator.engine
 
     @property
@@ -118,7 +118,7 @@ def load_models(
         try:
             bundle = load_bundle(folder)
             inner = choose_engine([bundle], engine, device, precision, workers=workers)
-            models.served.append(_serve(bundle, name, inner, search, queue or QueueSettings()))
+            models.served.append(with_queue(bundle, name, inner, search, queue or QueueSettings()))
         except TransduceError as error:
             if len(folders) == 1:
                 raise
@@ -130,7 +130,7 @@ def load_models(
     return models
 
 
-def _serve(
+def with_queue(
     bundle: Bundle,
     name: str,
     engine: Engine,
@@ -148,7 +148,7 @@ def _serve(
         engine=_engine_name(engine),
         source_language=_known(data.source_language),
         target_language=_known(data.target_language),
-        parameters=count_parameters(bundle.recipe.model),
+        parameters=bundle.count_parameters(),
     )
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transduce.serving.models import Models
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the variable that prometheus_client reads
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 # Of a path that does not exist: clients must not be able to make up labels.
 _OTHER = "other"
@@ -25,7 +29,11 @@ Write = Callable[[str], object]
 
 
 class Metrics:
-    """The numbers under /metrics. No label is an address, a key or a text."""
+    """The numbers under /metrics. No label is an address, a key or a text.
+
+    Several processes of one server write their numbers to files in a folder, and each of them can
+    show the sums. The name of that folder is in the environment when this module is imported.
+    """
 
     def __init__(self, models: Models) -> None:
         self._registry = CollectorRegistry()
@@ -48,17 +56,21 @@ class Metrics:
             registry=self._registry,
         )
         self._open = Gauge(
-            "transduce_requests_open", "Requests without an answer yet.", registry=self._registry
-        )
-        waiting = Gauge(
-            "transduce_queue_tokens",
-            "Source tokens that wait for a model.",
-            ["model"],
+            "transduce_requests_open",
+            "Requests without an answer yet.",
+            multiprocess_mode="livesum",
             registry=self._registry,
         )
-        for model in models.served:
-            read = partial(getattr, model.queue, "waiting_tokens")
-            waiting.labels(model.name).set_function(read)
+        self._shown = self._registry
+        if METRICS_FOLDER in os.environ:
+            self._shown = CollectorRegistry()
+            MultiProcessCollector(self._shown)
+        self._shown.register(_QueueTokens(models))
+
+    @property
+    def characters(self) -> int:
+        """The number of characters that were received since the start."""
+        return int(self._shown.get_sample_value("transduce_characters_total") or 0)
 
     def begin(self) -> None:
         """Count a request that has arrived."""
@@ -74,7 +86,23 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all numbers in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return generate_latest(self._shown)
+
+
+class _QueueTokens(Collector):
+    """The number of tokens that wait for each model, read when the metrics are shown."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauge."""
+        gauge = GaugeMetricFamily(
+            "transduce_queue_tokens", "Source tokens that wait for a model.", labels=["model"]
+        )
+        for model in self._models.served:
+            gauge.add_metric([model.name], model.queue.waiting_tokens)
+        yield gauge
 
 
 class Observation:

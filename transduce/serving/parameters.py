@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from transduce.serving.security import RequestError
+from transduce.serving.refusals import RequestError
 
 MOST_FIELDS = 2_000
 FORM = "application/x-www-form-urlencoded"

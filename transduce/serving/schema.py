@@ -15,7 +15,7 @@ from pydantic import (
 )
 from starlette.requests import Request
 
-from transduce.serving.security import RequestError
+from transduce.serving.refusals import RequestError
 
 # A head: its kind, layer and number, both from 1.
 HEAD = r"^(encoder|decoder|cross)\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"

@@ -1,37 +1,19 @@
-"""API keys and rate limits: who may call, and how often."""
+"""API keys: who may call."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import math
-import time
-from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from starlette.requests import Request
 
-from transduce.errors import ConfigError, InputError, TransduceError
+from transduce.errors import ConfigError, InputError
+from transduce.serving.refusals import RequestError
 
-MOST_CALLERS = 10_000  # whose rates are remembered
 # How clients of DeepL and of other APIs name the key.
 SCHEMES = ("bearer", "deepl-auth-key")
-
-
-class RequestError(TransduceError):
-    """A request that is refused, with the status of the answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class TooManyRequests(RequestError):
-    """A caller that is faster than its rate allows."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(429, message)
-        self.retry_after = retry_after  # seconds
 
 
 def read_keys(file: Path) -> frozenset[str]:
@@ -50,12 +32,10 @@ def read_keys(file: Path) -> frozenset[str]:
 class Gate:
     """Lets a request in if its key is known and its caller is not too fast."""
 
-    def __init__(self, keys: frozenset[str], requests_per_minute: int) -> None:
+    def __init__(self, keys: frozenset[str], count_request: Callable[[bytes], None]) -> None:
+        """Know the keys, and a function that counts a request of a caller or refuses it."""
         self._digests = [_digest(key) for key in keys]
-        self._rate = requests_per_minute / 60  # requests per second
-        self._most = max(1, requests_per_minute)  # requests at once
-        # By caller: how many requests it may send, and when that was.
-        self._allowances: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        self._count_request = count_request
 
     @property
     def needs_key(self) -> bool:
@@ -81,25 +61,9 @@ class Gate:
             digest = _digest(key)
             matches = [hmac.compare_digest(digest, known) for known in self._digests]
             if not any(matches):
-                self._take(address)  # who guesses keys is slowed down, too
+                self._count_request(address)  # who guesses keys is slowed down, too
                 raise RequestError(403, "Invalid API key")
-        self._take(_digest(key) if self.needs_key and key else address)
-
-    def _take(self, caller: bytes) -> None:
-        """Count one request of a caller (a token bucket)."""
-        if not self._rate:
-            return
-        now = time.monotonic()
-        allowed, since = self._allowances.pop(caller, (float(self._most), now))
-        allowed = min(self._most, allowed + (now - since) * self._rate)
-        if allowed >= 1:
-            self._allowances[caller] = (allowed - 1, now)
-        else:
-            self._allowances[caller] = (allowed, now)
-            wait = math.ceil((1 - allowed) / self._rate)
-            raise TooManyRequests(f"Slowdown: {self._most} per 1 minute", wait)
-        if len(self._allowances) > MOST_CALLERS:
-            self._allowances.popitem(last=False)
+        self._count_request(_digest(key) if self.needs_key and key else address)
 
 
 def key_of(request: Request) -> str | None:

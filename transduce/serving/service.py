@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from transduce.errors import TransduceError
-from transduce.serving.caller import Busy, Caller, calling
+from transduce.serving.caller import Caller, calling
 from transduce.serving.models import Models, ServedModel
-from transduce.serving.security import Gate, RequestError
+from transduce.serving.refusals import Busy, RequestError
+from transduce.serving.security import Gate
 from transduce.serving.settings import ServerSettings
+from transduce.serving.shared import Shared
 
 Result = TypeVar("Result")
 Emit = Callable[[str, Any], None]  # sends an event with its name and data
@@ -26,12 +28,15 @@ Emit = Callable[[str, Any], None]  # sends an event with its name and data
 class Service:
     """The server without HTTP: it runs functions in threads and gives up on them in time."""
 
-    def __init__(self, models: Models, settings: ServerSettings) -> None:
+    def __init__(
+        self, models: Models, settings: ServerSettings, shared: Shared | None = None
+    ) -> None:
         self.models = models
         self.settings = settings
-        self.gate = Gate(settings.api_keys, settings.requests_per_minute)
+        self.shared = shared or Shared(settings)
+        self.gate = Gate(settings.api_keys, self.shared.count_request)
+        self.document_places = threading.BoundedSemaphore(settings.max_documents)
         self.is_draining = False
-        self.characters = 0  # received since the start
         # Whether torch translates on this CPU, and does not only align and inspect.
         self.needs_torch = any(map(_runs_on_cpu_in_torch, models.served))
         self._places = threading.BoundedSemaphore(settings.max_requests)
@@ -58,7 +63,6 @@ class Service:
                     400, "a text contains half of a surrogate pair; expected valid Unicode"
                 )
         request.scope["texts"] = texts
-        self.characters += characters
 
     async def run(self, request: Request, function: Callable[[], Result]) -> Result:
         """Run a function in a thread; give up at the deadline, or when the client has gone."""
@@ -105,8 +109,10 @@ class Service:
         Inspections and alignments of several requests share the cores with translations. On busy
         cores, threads of one operation that wait for each other are many times slower than one.
         """
-        torch = sys.modules.get("torch")  # importing it takes seconds, and not all requests need it
-        if torch and not self.needs_torch and torch.get_num_threads() > 1:
+        # Importing it takes seconds, and not all requests need it. Another thread may be at it.
+        torch: Any = sys.modules.get("torch")
+        is_loaded = hasattr(torch, "get_num_threads")
+        if is_loaded and not self.needs_torch and torch.get_num_threads() > 1:
             torch.set_num_threads(1)
 
     def close(self) -> None:
@@ -156,8 +162,8 @@ async def _disconnected(request: Request) -> None:
 
 
 def _runs_on_cpu_in_torch(model: ServedModel) -> bool:
-    device = getattr(model.direct.engine, "device", None)
-    return model.engine == "torch" and getattr(device, "type", "cpu") == "cpu"
+    device = getattr(model.direct.engine, "device", None)  # a `RemoteQueue` has none
+    return model.engine == "torch" and getattr(device, "type", None) == "cpu"
 
 
 def _is_unicode(text: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transduce.errors import ConfigError
@@ -38,6 +39,8 @@ class ServerSettings:
     answer_seconds: float = 120.0  # until a text must be translated
     max_connections: int = 1_000
     max_requests: int = 256  # that are worked on at the same time
+    max_documents: int = 4  # that are translated at the same time; each may need much memory
+    max_uploads: int = 8  # bodies beyond `max_body` that are read at the same time
     drain_seconds: float = 0.0  # between "not ready" and the end of accepting connections
     stop_seconds: float = 30.0  # until a stop gives up on requests that are worked on
     log_text: bool = False  # whether the access log has the texts
@@ -53,3 +56,13 @@ class ServerSettings:
                 raise ConfigError(
                     f"--cors is {origin!r}; expected an origin such as https://example.org, or *"
                 )
+
+    def divided(self, count: int) -> ServerSettings:
+        """Return the settings of one of several processes, which share what is limited."""
+        return replace(
+            self,
+            max_connections=math.ceil(self.max_connections / count),
+            max_requests=math.ceil(self.max_requests / count),
+            max_documents=math.ceil(self.max_documents / count),
+            max_uploads=math.ceil(self.max_uploads / count),
+        )

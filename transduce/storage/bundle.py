@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,14 @@ class Bundle:
                 "not in it; pass the model from Python: "
                 f"Translator({str(self.path)!r}, model={self.own_model})"
             )
+
+    def count_parameters(self) -> int:
+        """Return the number of weights in the file, without the scales of int8."""
+        from safetensors import safe_open
+
+        with safe_open(self.path / WEIGHTS, framework="numpy") as file:
+            names = [name for name in file.keys() if not name.endswith(".scale")]  # noqa: SIM118
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in names)
 
     def weights(
         self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None

@@ -9,9 +9,10 @@ import pytest
 
 from transduce.config import SearchConfig
 from transduce.search.hypothesis import Hypothesis
-from transduce.serving import queue as queues
-from transduce.serving.caller import Busy, Caller, Cancelled, calling
-from transduce.serving.queue import BatchingEngine, QueueSettings
+from transduce.serving import batching as queues
+from transduce.serving.batching import BatchingEngine, QueueSettings
+from transduce.serving.caller import Caller, calling
+from transduce.serving.refusals import Busy, Cancelled
 
 CONFIG = SearchConfig()
 

@@ -1,0 +1,326 @@
+"""The queue in front of an engine: sentences of all requests share batches.
+
+Requests take turns, one sentence each, so that a long document does not delay short requests. On a
+CPU a worker takes a batch of sentences at a time; while other requests are expected, a document
+leaves one of several workers to them. On a GPU sentences join the running batch between two steps,
+as soon as others have left it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from transduce.config import SearchConfig
+from transduce.errors import ConfigError
+from transduce.search.hypothesis import Hypothesis, Job
+from transduce.serving.queue import Call, Queue
+from transduce.serving.refusals import Busy
+
+if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
+    from transduce.engines.torch import Engine
+
+QUIET = 5.0  # seconds without another request, after which none is expected
+LONG_AGO = -QUIET  # before any time of a clock
+MOST_DELAYED = 0.25  # seconds that a long sentence waits before short ones wait for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings:
+    """How much waits, and how much is translated together."""
+
+    batch_tokens: int = 1_024  # source tokens in a batch
+    # Source tokens in a batch of a single request while others are expected: a request that
+    # arrives in the meantime waits for this batch.
+    share_tokens: int = 128
+    queue_tokens: int = 65_536  # source tokens that may wait
+
+    def __post_init__(self) -> None:
+        """Refuse a queue that nothing can enter."""
+        if self.queue_tokens < 1:
+            raise ConfigError(f"--queue-tokens is {self.queue_tokens}; expected at least 1")
+
+
+class _Entry:
+    """A call in the queue: its sentences that wait, and the results so far."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.key = (call.config, call.token_scores)  # only calls with the same key share a batch
+        self.waiting = deque(range(len(call.sources)))  # numbers of sources
+        self.found: dict[int, list[Hypothesis]] = {}
+        self.since = time.monotonic()
+
+    def next_length(self) -> int:
+        """Return the number of tokens of the next sentence."""
+        return len(self.call.sources[self.waiting[0]])
+
+
+_Item = tuple[_Entry, int]  # a call and the number of one of its sources
+
+
+class BatchingEngine(Queue):
+    """An engine that merges the searches of many threads into batches of another engine."""
+
+    waiting_tokens = 0
+
+    def __init__(self, engine: Engine, settings: QueueSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._entries: deque[_Entry] = deque()  # calls with waiting sentences; the first is next
+        self._changed = threading.Condition()
+        self._closed = False
+        self._departures = 0  # calls that have left without a result
+        self._running: Counter[_Entry] = Counter()  # in how many batches each call is searched
+        self._last_caller: Hashable = None
+        self._last_at = LONG_AGO  # when the last request entered
+        self._others_at = LONG_AGO  # when another one than the last request entered
+        self._changed_at = 0.0  # when another request than the one before it entered
+        can_stream = getattr(engine, "can_stream", None)
+        self.is_streaming = bool(can_stream and can_stream())
+        work = self._stream if self.is_streaming else self._search_batch
+        self._threads: list[threading.Thread] = []
+        self._workers: int = getattr(engine, "workers", 1)
+        for number in range(self._workers):
+            name = f"translate-{number}"
+            thread = threading.Thread(target=self._work, args=(work,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all workers still run."""
+        return not self._closed and all(thread.is_alive() for thread in self._threads)
+
+    def submit(self, call: Call) -> None:
+        """Accept a call, or raise `Busy` if too much waits."""
+        tokens = sum(map(len, call.sources))
+        entry = _Entry(call)
+        with self._changed:
+            if self._closed:
+                raise Busy("the server is stopping", 5)
+            # A text that is longer than the queue is accepted when nothing else waits.
+            if self.waiting_tokens and self.waiting_tokens + tokens > self.settings.queue_tokens:
+                raise Busy("the server has too much to translate; try again later", 2)
+            if call.caller != self._last_caller:
+                self._last_caller = call.caller
+                self._others_at = self._last_at
+                self._changed_at = entry.since
+            self._last_at = entry.since
+            self.waiting_tokens += tokens
+            self._entries.append(entry)
+            self._changed.notify()
+        call.add_done_callback(lambda _: self._leave(entry))
+
+    def close(self) -> None:
+        """Stop the workers after the sentences that they are searching."""
+        with self._changed:
+            self._closed = True
+            waiting = [*self._entries]
+            self._changed.notify_all()
+        for entry in waiting:
+            entry.call.fail(Busy("the server is stopping", 5))
+        for thread in self._threads:
+            thread.join()
+
+    def _leave(self, entry: _Entry) -> None:
+        """Remove a call that has ended. One that ended early leaves sentences behind."""
+        if len(entry.found) == len(entry.call.sources):
+            return
+        with self._changed:
+            sources = entry.call.sources
+            self.waiting_tokens -= sum(len(sources[number]) for number in entry.waiting)
+            entry.waiting.clear()
+            if entry in self._entries:
+                self._entries.remove(entry)
+            self._departures += 1
+
+    def _work(self, work: Any) -> None:
+        """Work on what waits until the queue is closed."""
+        while True:
+            with self._changed:
+                while not self._closed and not self._may_work():
+                    # If sentences wait, this worker is kept free for others, but not for ever.
+                    self._changed.wait(QUIET / 10 if self._entries else None)
+                if self._closed:
+                    return
+                key = self._entries[0].key
+            work(key)
+
+    def _may_work(self) -> bool:
+        """Return whether a worker that is free takes what waits. The caller holds the lock.
+
+        If all of it is one long document and others have sent requests lately, the last free worker
+        waits for their next ones: a batch that is under way would delay them.
+        """
+        if len(self._entries) != 1 or self._workers == 1:
+            return bool(self._entries)
+        entry = self._entries[0]
+        is_newest = entry.call.caller == self._last_caller
+        others_at = self._others_at if is_newest else self._last_at
+        is_long = self.waiting_tokens > self.settings.share_tokens * self._workers
+        is_expected = time.monotonic() - others_at < QUIET
+        is_last_free = self._running[entry] == self._workers - 1
+        return not (is_long and is_expected and is_last_free)
+
+    def _search_batch(self, key: tuple[SearchConfig, bool]) -> None:
+        """Take one batch and search it."""
+        with self._changed:
+            is_alone = len(self._entries) == 1
+            is_quiet = time.monotonic() - self._changed_at > QUIET
+            is_small = is_alone and not is_quiet
+            settings = self.settings
+            tokens = settings.share_tokens if is_small else settings.batch_tokens
+            items = self._take(key, tokens=tokens)
+            entries = {entry for entry, _ in items}
+            self._running.update(entries)
+        if not items:
+            return  # another worker was faster
+        config, token_scores = key
+        try:
+            found = self.engine.search(
+                [entry.call.sources[number] for entry, number in items],
+                config,
+                prefixes=_prefixes(items),
+                token_scores=token_scores,
+            )
+        except BaseException as error:
+            self._fail(items, error)
+            return
+        finally:
+            with self._changed:
+                self._running -= Counter(entries)
+        for item, hypotheses in zip(items, found, strict=True):
+            self._deliver(item, hypotheses)
+
+    def _stream(self, key: tuple[SearchConfig, bool]) -> None:
+        """Feed sentences to a running search for as long as any wait."""
+        config, token_scores = key
+        feed = _Feed(self, key)
+        try:
+            for number, hypotheses in self.engine.stream(feed, config, token_scores=token_scores):  # type: ignore[attr-defined]
+                self._deliver(feed.running.pop(number), hypotheses)
+        except BaseException as error:
+            self._fail([*feed.running.values()] or self._take_first(), error)
+
+    def _take_first(self) -> list[_Item]:
+        """Take the sentence that is next, if there is one."""
+        with self._changed:
+            return self._take(self._entries[0].key, tokens=1) if self._entries else []
+
+    def _take(
+        self,
+        key: tuple[SearchConfig, bool],
+        *,
+        tokens: int,
+        count: int | None = None,
+        longest: int | None = None,
+    ) -> list[_Item]:
+        """Take sentences from the queue, one of each call in turn. The caller holds the lock.
+
+        When all calls but one are complete, that one does not fill up the batch: the others would
+        wait for it. Nor do calls take part that another worker searches, if there are others.
+        """
+        items: list[_Item] = []
+        taken_tokens = 0
+        possible = [entry for entry in self._entries if entry.key == key]
+        turn = deque([entry for entry in possible if entry not in self._running] or possible)
+        served: set[_Entry] = set()
+        while turn and (count is None or len(items) < count):
+            entry = turn.popleft()
+            is_last = not turn and entry in served and len(served) > 1
+            if is_last and count is None:
+                break
+            length = entry.next_length()
+            if longest is not None and length > longest:
+                continue
+            if items and taken_tokens + length > tokens:
+                break
+            items.append((entry, entry.waiting.popleft()))
+            served.add(entry)
+            taken_tokens += length
+            if entry.waiting:
+                turn.append(entry)
+
+        # Calls that were served go behind those that were not.
+        self.waiting_tokens -= taken_tokens
+        others = [entry for entry in self._entries if entry not in served]
+        again = [entry for entry in self._entries if entry in served and entry.waiting]
+        self._entries = deque([*others, *again])
+        if self._entries:
+            self._changed.notify()
+        return items
+
+    @staticmethod
+    def _deliver(item: _Item, hypotheses: list[Hypothesis]) -> None:
+        entry, number = item
+        entry.found[number] = hypotheses
+        count = len(entry.call.sources)
+        if len(entry.found) == count:
+            entry.call.succeed([entry.found[number] for number in range(count)])
+
+    @staticmethod
+    def _fail(items: Sequence[_Item], error: BaseException) -> None:
+        """Pass an error of the engine on to the calls that it concerns."""
+        for entry, _ in items:
+            entry.call.fail(error)
+
+
+class _Feed:
+    """The sentences of the queue as jobs of a running search."""
+
+    def __init__(self, queue: BatchingEngine, key: tuple[SearchConfig, bool]) -> None:
+        self.queue = queue
+        self.key = key
+        self.running: dict[int, _Item] = {}
+        self._numbers = itertools.count()
+        self._departures = queue._departures  # those that were seen
+
+    def longest(self) -> int:
+        """Return how many tokens the next source needs, or 0 if no job of this search is next."""
+        with self.queue._changed:
+            entries = self.queue._entries
+            return entries[0].next_length() if entries and entries[0].key == self.key else 0
+
+    def take(self, count: int, longest: int) -> list[Job]:
+        """Return jobs; none if the first that waits does not fit here and has waited for long."""
+        from transduce.engines.torch import make_job
+
+        with self.queue._changed:
+            entries = self.queue._entries
+            if not entries or self.queue._closed:
+                return []
+            fits = entries[0].key == self.key and entries[0].next_length() <= longest
+            if not fits and time.monotonic() - entries[0].since > MOST_DELAYED:
+                return []
+            items = self.queue._take(self.key, tokens=count * longest, count=count, longest=longest)
+        jobs = []
+        for entry, place in items:
+            number = next(self._numbers)
+            self.running[number] = (entry, place)
+            call = entry.call
+            prefix = call.prefixes[place] if call.prefixes else ()
+            jobs.append(make_job(number, call.sources[place], prefix, self.key[0]))
+        return jobs
+
+    def cancelled(self) -> list[int]:
+        """Return the jobs whose calls have left since the last time, and forget them."""
+        if self._departures == self.queue._departures:
+            return []
+        self._departures = self.queue._departures
+        left = [number for number, (entry, _) in self.running.items() if entry.call.done()]
+        for number in left:
+            del self.running[number]
+        return left
+
+
+def _prefixes(items: Sequence[_Item]) -> Sequence[Sequence[int]]:
+    """Return the prefixes of sentences, or none at all."""
+    if not any(entry.call.prefixes for entry, _ in items):
+        return ()
+    return [entry.call.prefixes[number] if entry.call.prefixes else () for entry, number in items]
