@@ -6,7 +6,7 @@ import json
 import threading
 import time
 
-from transduce.serving.processes import HttpProcesses
+from transduce.serving.processes.supervisor import HttpProcesses
 from transduce.serving.server import bind, make_server
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings

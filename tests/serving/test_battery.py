@@ -13,8 +13,8 @@ import pytest
 
 from tests.serving.running import running
 from tests.serving.test_server import stop_under_load
-from transduce.serving.batching import QueueSettings
 from transduce.serving.models import load_models
+from transduce.serving.queue.batching import QueueSettings
 
 BODY = json.dumps({"text": "42 hours", "n_best": 2}).encode()
 GOOD = (

@@ -77,10 +77,10 @@ def serve(
     for library in ("starlette", "uvicorn", "pydantic", "prometheus_client", "py3langid"):
         require(library, extra="serve")
     from transduce.recipe import adjusted
-    from transduce.serving.batching import QueueSettings
+    from transduce.serving.guards.keys import read_keys
     from transduce.serving.models import load_models
-    from transduce.serving.processes import choose_count, run_processes
-    from transduce.serving.security import read_keys
+    from transduce.serving.processes.supervisor import choose_count, run_processes
+    from transduce.serving.queue.batching import QueueSettings
     from transduce.serving.server import bind, run
     from transduce.serving.service import Service
     from transduce.serving.settings import ServerSettings

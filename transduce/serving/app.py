@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from transduce.errors import TransduceError
 from transduce.monitoring.software import version
-from transduce.serving import deepl, files, libretranslate, page_routes, v1
-from transduce.serving.limits import BodyLimits
+from transduce.serving.apis import deepl, files, libretranslate, page, v1
+from transduce.serving.apis.openapi import describe
+from transduce.serving.guards.bodies import BodyLimits
 from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
-from transduce.serving.openapi import describe
 from transduce.serving.refusals import Busy, Cancelled, RequestError, TooManyRequests
 from transduce.serving.service import Service, service_of
 
@@ -93,7 +93,7 @@ def create_app(service: Service, write: Write | None = None) -> Starlette:
 
     app = Starlette(
         routes=[
-            *page_routes.ROUTES,
+            *page.ROUTES,
             *v1.ROUTES,
             *libretranslate.ROUTES,
             *files.ROUTES,

@@ -12,8 +12,8 @@ from transduce.config import SearchConfig
 from transduce.cores import available_cores
 from transduce.engines.choose import MOST_WORKERS, EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
-from transduce.serving.batching import BatchingEngine, QueueSettings
-from transduce.serving.queue import Queue
+from transduce.serving.queue.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue.calls import Queue
 from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator

@@ -17,9 +17,9 @@ import uvicorn
 
 from transduce.errors import ConfigError
 from transduce.serving.app import create_app
+from transduce.serving.guards.connections import limited_protocol
 from transduce.serving.models import Models, Say
 from transduce.serving.observation import Write, print_line
-from transduce.serving.protocol import limited_protocol
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings
 

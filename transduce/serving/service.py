@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from transduce.errors import TransduceError
-from transduce.serving.caller import Caller, calling
+from transduce.serving.guards.keys import Gate
 from transduce.serving.models import Models, ServedModel
+from transduce.serving.queue.caller import Caller, calling
 from transduce.serving.refusals import Busy, RequestError
-from transduce.serving.security import Gate
 from transduce.serving.settings import ServerSettings
 from transduce.serving.shared import Shared
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from transduce.serving.file_store import FileStore
-from transduce.serving.rates import Rates
+from transduce.serving.guards.rates import Rates
 from transduce.serving.settings import ServerSettings
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from transduce.serving import schema
-from transduce.serving.languages import targets
-from transduce.serving.libretranslate import AUTO, MOST_ALTERNATIVES, TEXT_FORMATS
-from transduce.serving.parameters import MULTIPART
+from transduce.serving.apis import schema
+from transduce.serving.apis.languages import targets
+from transduce.serving.apis.libretranslate import AUTO, MOST_ALTERNATIVES, TEXT_FORMATS
+from transduce.serving.apis.parameters import MULTIPART
 from transduce.serving.service import Service
 
 Json = dict[str, Any]

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transduce.serving import text_work
-from transduce.serving.languages import name_of, targets
+from transduce.serving.apis import multilingual
+from transduce.serving.apis.languages import name_of, targets
+from transduce.serving.apis.parameters import Parameters, read_parameters
 from transduce.serving.models import base
 from transduce.serving.observation import Metrics
-from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.result import Translation
@@ -34,9 +34,9 @@ async def translate(request: Request) -> Response:
     source, target = _languages(service, parameters)
     service.check_texts(request, texts)
 
-    def work() -> tuple[list[text_work.Work], list[Translation]]:
-        planned = text_work.plan(service.models, texts, source, target)
-        return planned, text_work.carry_out(planned)
+    def work() -> tuple[list[multilingual.Work], list[Translation]]:
+        planned = multilingual.plan(service.models, texts, source, target)
+        return planned, multilingual.carry_out(planned)
 
     planned, translations = await service.run(request, work)
     return JSONResponse(

@@ -6,7 +6,8 @@ import pytest
 
 from tests.serving.running import running
 from tests.translation.documents.samples import docx, packed, unpacked
-from transduce.serving import file_store, files
+from transduce.serving import file_store
+from transduce.serving.apis import files
 from transduce.serving.file_store import FileStore
 from transduce.serving.models import load_models
 from transduce.serving.refusals import Busy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transduce.serving.languages import Detection, detect, targets
+from transduce.serving.apis.languages import Detection, detect, targets
 from transduce.serving.models import Models, ServedModel, base
 from transduce.translation.result import Translation
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search.hypothesis import Hypothesis, Job
-from transduce.serving.queue import Call, Queue
+from transduce.serving.queue.calls import Call, Queue
 from transduce.serving.refusals import Busy
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it

@@ -7,9 +7,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from transduce.serving import channel
-from transduce.serving.answer import Answer
-from transduce.serving.channel import Answering, Asking
+from transduce.serving.processes import channel
+from transduce.serving.processes.channel import Answering, Asking
+from transduce.serving.queue.answer import Answer
 from transduce.serving.refusals import Busy, Cancelled, TooManyRequests
 
 

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transduce.serving import text_work
-from transduce.serving.libretranslate import AUTO, admit, check_pair, read_language
-from transduce.serving.parameters import MULTIPART, Parameters
+from transduce.serving.apis import multilingual
+from transduce.serving.apis.libretranslate import AUTO, admit, check_pair, read_language
+from transduce.serving.apis.parameters import MULTIPART, Parameters
 from transduce.serving.refusals import Busy, RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS, translate_bytes
@@ -84,9 +84,9 @@ def _text_translator(
         service.check_texts(request, [together], too_much=400)
         language = source
         if source == AUTO:
-            language = text_work.detect_source(service.models, together, target).language
-        planned = text_work.plan(service.models, texts, language, target)
-        return [translation.text for translation in text_work.carry_out(planned)]
+            language = multilingual.detect_source(service.models, together, target).language
+        planned = multilingual.plan(service.models, texts, language, target)
+        return [translation.text for translation in multilingual.carry_out(planned)]
 
     return translate
 

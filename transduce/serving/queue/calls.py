@@ -8,8 +8,8 @@ from functools import partial
 
 from transduce.config import SearchConfig
 from transduce.search.hypothesis import Hypothesis
-from transduce.serving.answer import Answer
-from transduce.serving.caller import current_caller
+from transduce.serving.queue.answer import Answer
+from transduce.serving.queue.caller import current_caller
 from transduce.serving.refusals import Busy, Cancelled
 
 

@@ -29,11 +29,11 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from transduce.cores import available_cores
 from transduce.errors import ConfigError, TransduceError
-from transduce.serving.channel import Answering
-from transduce.serving.http_process import CONNECTION, DRAIN
 from transduce.serving.models import Models, Say, ServedModel
 from transduce.serving.observation import METRICS_FOLDER
-from transduce.serving.remote import RemoteModel, Work, answers
+from transduce.serving.processes.channel import Answering
+from transduce.serving.processes.http_process import CONNECTION, DRAIN
+from transduce.serving.processes.remote import RemoteModel, Work, answers
 from transduce.serving.server import accept_all, announcement
 from transduce.serving.settings import ServerSettings
 from transduce.serving.shared import Shared
@@ -77,7 +77,7 @@ class HttpProcess:
         sockets = (their_connections, their_questions)
         numbers = [their.fileno() for their in sockets]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "transduce.serving.http_process", *map(str, numbers)],
+            [sys.executable, "-m", "transduce.serving.processes.http_process", *map(str, numbers)],
             pass_fds=numbers,
             stdin=subprocess.DEVNULL,
             env={**os.environ, METRICS_FOLDER: folder},

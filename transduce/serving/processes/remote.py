@@ -11,9 +11,9 @@ from functools import lru_cache, partial
 from typing import Any
 
 from transduce.config import SearchConfig
-from transduce.serving.channel import Asking
 from transduce.serving.models import Models
-from transduce.serving.queue import Call, Queue
+from transduce.serving.processes.channel import Asking
+from transduce.serving.queue.calls import Call, Queue
 from transduce.serving.settings import ServerSettings
 from transduce.serving.shared import Shared
 from transduce.storage.bundle import Bundle

@@ -9,9 +9,9 @@ import pytest
 
 from transduce.config import SearchConfig
 from transduce.search.hypothesis import Hypothesis
-from transduce.serving import batching as queues
-from transduce.serving.batching import BatchingEngine, QueueSettings
-from transduce.serving.caller import Caller, calling
+from transduce.serving.queue import batching
+from transduce.serving.queue.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue.caller import Caller, calling
 from transduce.serving.refusals import Busy, Cancelled
 
 CONFIG = SearchConfig()
@@ -136,7 +136,7 @@ def test_a_document_alone_takes_small_batches_until_no_other_request_is_expected
     queue = make(batch_tokens=20, share_tokens=5)
     queue.search([[1]] * 10, CONFIG)
     assert [len(batch) for batch in echo.batches] == [5, 5]
-    monkeypatch.setattr(queues, "QUIET", 0.0)
+    monkeypatch.setattr(batching, "QUIET", 0.0)
     queue.search([[1]] * 40, CONFIG)
     assert [len(batch) for batch in echo.batches[2:]] == [20, 20]
 
@@ -309,7 +309,7 @@ def test_a_document_takes_all_workers_when_no_other_request_is_expected(
     wait_until(lambda: len(echo.batches) == 2)
     time.sleep(0.1)
     assert len(echo.batches) == 2  # the other worker waits for the next request
-    monkeypatch.setattr(queues, "QUIET", 0.0)
+    monkeypatch.setattr(batching, "QUIET", 0.0)
     with queue._changed:
         queue._changed.notify()
     wait_until(lambda: len(echo.batches) == 3)
@@ -325,7 +325,7 @@ def test_a_text_of_some_sentences_takes_all_workers(make, echo, threads):
     start = time.monotonic()
     text = threads.submit(queue.search, [[2]] * 10, CONFIG)
     wait_until(lambda: len(echo.batches) == 3)
-    assert time.monotonic() - start < queues.QUIET / 2
+    assert time.monotonic() - start < batching.QUIET / 2
     echo.go.set()
     assert len(text.result(10)) == 10
 

@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 
 import uvicorn
 
-from transduce.serving.channel import Asking
 from transduce.serving.models import Models, ServedModel
 from transduce.serving.observation import print_line
-from transduce.serving.remote import RemoteModel, RemoteQueue, RemoteShared, Work
+from transduce.serving.processes.channel import Asking
+from transduce.serving.processes.remote import RemoteModel, RemoteQueue, RemoteShared, Work
 from transduce.serving.server import Server, configure, prepare_process
 from transduce.serving.service import Service
 from transduce.translation.translator import Translator

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from transduce.serving.http_process import CONNECTION, DRAIN, ConnectedServer
 from transduce.serving.models import load_models
+from transduce.serving.processes.http_process import CONNECTION, DRAIN, ConnectedServer
 from transduce.serving.server import bind, configure
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transduce.serving import text_work
-from transduce.serving.languages import Detection, detect, name_of, targets
+from transduce.serving.apis import multilingual
+from transduce.serving.apis.languages import Detection, detect, name_of, targets
+from transduce.serving.apis.parameters import Parameters, read_parameters
 from transduce.serving.models import base
-from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
@@ -37,10 +37,10 @@ async def translate(request: Request) -> Response:
     service.check_texts(request, texts, too_much=400)
     check_pair(service, source, target)
 
-    def work() -> tuple[list[text_work.Work], list[Translation]]:
+    def work() -> tuple[list[multilingual.Work], list[Translation]]:
         known_source = None if source == AUTO else source
-        planned = text_work.plan(service.models, texts, known_source, target)
-        return planned, text_work.carry_out(planned, alternatives + 1)
+        planned = multilingual.plan(service.models, texts, known_source, target)
+        return planned, multilingual.carry_out(planned, alternatives + 1)
 
     planned, translations = await service.run(request, work)
     answer: dict[str, list[Any]] = {"translatedText": [t.text for t in translations]}

@@ -11,14 +11,14 @@ from starlette.routing import Route
 
 from transduce.errors import InputError
 from transduce.monitoring import run_summary
-from transduce.serving.models import ServedModel
-from transduce.serving.refusals import RequestError
-from transduce.serving.schema import (
+from transduce.serving.apis.schema import (
     AttentionRequest,
     TranslateRequest,
     WalkthroughRequest,
     read_body,
 )
+from transduce.serving.models import ServedModel
+from transduce.serving.refusals import RequestError
 from transduce.serving.service import Emit, Service, service_of
 from transduce.translation.result import Sentence, Translation
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from transduce.errors import TransduceError
-from transduce.serving.answer import Answer
+from transduce.serving.queue.answer import Answer
 from transduce.serving.refusals import Busy, Cancelled
 
 PATIENCE = 30.0  # seconds until an answer must be there that needs no work

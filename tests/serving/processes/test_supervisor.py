@@ -13,14 +13,14 @@ import time
 
 import pytest
 
+from tests.serving.apis.test_files import download, upload
 from tests.serving.running import running_processes
-from tests.serving.test_files import download, upload
 from tests.serving.test_server import process, stop_under_load
 from transduce.errors import ConfigError, TransduceError
-from transduce.serving import processes
-from transduce.serving.batching import QueueSettings
 from transduce.serving.models import load_models
-from transduce.serving.processes import HttpProcesses, choose_count
+from transduce.serving.processes import supervisor as processes
+from transduce.serving.processes.supervisor import HttpProcesses, choose_count
+from transduce.serving.queue.batching import QueueSettings
 from transduce.serving.server import bind
 from transduce.serving.settings import ServerSettings
 

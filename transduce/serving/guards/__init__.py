@@ -1,0 +1,1 @@
+"""Guards against clients that are slow, large, many, too fast or unknown."""

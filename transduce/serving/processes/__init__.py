@@ -1,0 +1,1 @@
+"""Several processes for HTTP in front of one that searches."""
