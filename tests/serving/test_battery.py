@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.serving.running import running
+from tests.serving.running import running, running_processes
 from tests.serving.test_server import stop_under_load
 from transduce.serving.models import load_models
 from transduce.serving.queue.batching import QueueSettings
@@ -78,6 +78,14 @@ def check_malformed(server, count):
 
 def test_malformed_bytes_never_break_the_server(server):
     check_malformed(server, 100)
+
+
+def test_malformed_bytes_never_break_a_server_of_several_processes(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    said = []
+    with running_processes(models, say=said.append) as server:
+        check_malformed(server, 100)
+    assert said == []  # no process had to be replaced
 
 
 @pytest.mark.battery
@@ -174,12 +182,14 @@ def test_two_minutes_of_overload_pass(bundle):
 
 
 @pytest.mark.battery
-def test_fifty_stops_under_load_lose_no_accepted_request(bundle):
+@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["one", "several"])
+def test_fifty_stops_under_load_lose_no_accepted_request(bundle, options):
     total = 0
     longest = 0.0
     chance = random.Random(1)
     for _ in range(50):
-        answers, status, seconds = stop_under_load(bundle, after=chance.uniform(0.05, 1.0))
+        after = chance.uniform(0.05, 1.0)
+        answers, status, seconds = stop_under_load(bundle, after=after, options=options)
         assert status == 0
         assert set(answers) <= {200}
         total += len(answers)
