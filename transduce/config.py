@@ -213,6 +213,9 @@ class DataConfig:
     # A corpus is drawn in proportion to (weight x pairs)^(1/temperature).
     temperature: float = 1.0
     max_tokens: int = 512  # training pairs with more tokens on a side are dropped
+    # Share of the training pairs that are added in capitals, and of those that are added with a
+    # source in lower case; at most 0.5.
+    case_variants: float = 0.0
     # Rules that drop bad pairs.
     clean: CleanConfig = field(default_factory=CleanConfig)
     # How text becomes token ids.

@@ -55,7 +55,11 @@ RANGES: dict[str, dict[str, Range]] = {
         "max_positions": Range(least=1, most=10**6),
         "r": COUNT,
     },
-    "data": {"max_tokens": Range(least=2, most=10**6), "temperature": Range(above=0)},
+    "data": {
+        "max_tokens": Range(least=2, most=10**6),
+        "temperature": Range(above=0),
+        "case_variants": Range(least=0, most=0.5),
+    },
     "data.corpora": {"weight": POSITIVE},
     "data.clean": {
         **dict.fromkeys(("max_words", "max_characters", "max_ratio"), COUNT),

@@ -16,6 +16,7 @@ from transduce.cli import commands
 from transduce.config import CleanConfig, CorpusConfig, DataConfig, Recipe, TokenizerConfig
 from transduce.data import prepare as stages
 from transduce.data import shuffle
+from transduce.data.inputs import read_inputs
 from transduce.data.prepare import default_store, prepare
 from transduce.data.sampler import Sampler
 from transduce.data.store import MANIFEST, Store
@@ -96,6 +97,36 @@ def test_what_cleaning_drops_is_counted_by_corpus_and_reason(recipe, tmp_path):
     assert about["news"]["dropped"] == {}
     assert about["talks"] == about["talks"] | {"read": 53, "pairs": 50}
     assert about["talks"]["dropped"] == {"duplicate": 1, "leak": 1, "empty": 1}
+
+
+def test_pairs_in_other_cases_are_added_to_the_training_text_alone(recipe, tmp_path):
+    said = []
+    varied = changed(recipe, case_variants=0.5)
+    store = prepare(varied, tmp_path, tmp_path / "x.store", say=said.append)
+    expected = set()
+    for name in ("news", "talks"):
+        texts = (lines(tmp_path / f"{name}.{language}") for language in ("en", "de"))
+        for source, target in zip(*texts, strict=True):
+            expected |= {(source, target), (source.upper(), target.upper())}
+            expected.add((source.lower(), target))
+    tokenizer = store.target_tokenizer
+    sides = (texts_of(store.train, tokenizer, side) for side in ("source", "target"))
+    found = list(zip(*sides, strict=True))
+    assert set(found) <= expected
+    assert len(found) > 1.5 * PAIRS
+    assert sum(source.isupper() for source, _ in found) > PAIRS / 4
+
+    corpora = store.manifest["sections"]["train"]["corpora"]
+    assert sum(corpus["read"] for corpus in corpora.values()) == PAIRS + 50
+    assert f"450 kept, 0 dropped, {len(found) - 450} added in other cases" in "".join(said)
+    assert texts_of(store.validation, tokenizer, "source") == lines(tmp_path / "valid.en")
+
+
+def test_a_store_from_before_case_variants_is_still_found(recipe, tmp_path):
+    settings = read_inputs(recipe.data, tmp_path).settings
+    assert "case_variants" not in settings
+    varied = changed(recipe, case_variants=0.1)
+    assert read_inputs(varied.data, tmp_path).settings["case_variants"] == 0.1
 
 
 def test_zero_usable_pairs_are_refused_with_the_reasons(recipe, tmp_path):

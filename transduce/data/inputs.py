@@ -82,6 +82,8 @@ def read_inputs(
             ]
 
     settings = {name: value for name, value in asdict(data).items() if name not in _NOT_STORED}
+    if not data.case_variants:
+        del settings["case_variants"]  # stores from before this setting are still found
     if tokenizers:
         fingerprints = {side: tokenizer.fingerprint for side, tokenizer in tokenizers.items()}
         settings["tokenizers"] = fingerprints

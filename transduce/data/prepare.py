@@ -174,9 +174,16 @@ def _clean(
     write_file(record, json.dumps(cleaned).encode())
 
     seconds = time.monotonic() - started
-    read = sum(corpus["read"] for corpus in cleaned["train"].values())
-    kept = sum(corpus["kept"] for corpus in cleaned["train"].values())
-    say(f"cleaned {read:,} pairs in {seconds:.0f} s: {kept:,} kept, {read - kept:,} dropped")
+    train = cleaned["train"].values()
+    read, kept, added = (
+        sum(corpus[name] for corpus in train) for name in ("read", "kept", "added")
+    )
+    kept -= added
+    variants = f", {added:,} added in other cases" if added else ""
+    say(
+        f"cleaned {read:,} pairs in {seconds:.0f} s: {kept:,} kept, {read - kept:,} dropped"
+        f"{variants}"
+    )
     return cleaned
 
 

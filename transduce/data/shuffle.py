@@ -15,6 +15,7 @@ from typing import Any
 
 from transduce.config import CorpusConfig, DataConfig
 from transduce.data import rng
+from transduce.data.case_variants import case_variants
 from transduce.data.cleaning.cleaner import Cleaner
 from transduce.data.cleaning.report import Report
 from transduce.data.inputs import Inputs
@@ -27,7 +28,8 @@ _BUFFERED_PAIRS = 1 << 16
 _BYTES_PER_FILE = 2 << 20  # of the corpus, for each shuffle file
 _MOST_FILES = 256
 
-# By section and corpus: {"files": names, "read": pairs, "kept": pairs, "dropped": {rule: pairs}}.
+# By section and corpus: {"files": names, "read": pairs, "kept": pairs, "added": pairs, "dropped":
+# {rule: pairs}}. Added pairs are variants of others, and are counted among those that are kept.
 Cleaned = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -83,7 +85,12 @@ def clean(
         kept = [reason is None for reason in reasons]
         sources = list(itertools.compress(chunk.sources, kept))
         targets = list(itertools.compress(chunk.targets, kept))
-        writers["train"][name].extend(sources, targets)
+        writer = writers["train"][name]
+        first = writer.pairs
+        writer.extend(sources, targets)
+        if data.case_variants:
+            more = case_variants(sources, targets, data.case_variants, writer.seed, first)
+            writer.add(*more)
         dropped[name].update(filter(None, reasons))
 
     cleaned: Cleaned = {}
@@ -104,14 +111,15 @@ class ShuffleWriter:
         """Start with empty files."""
         self.paths = paths
         self.pairs = 0
-        self._seed = seed
+        self.added = 0  # pairs that are not in the corpus itself
+        self.seed = seed
         self._buffers: list[tuple[list[str], list[str]]] = [([], []) for _ in paths]
         for path in paths:
             path.write_bytes(b"")
 
     def extend(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Append pairs."""
-        numbers = rng.raw(len(sources), "spool", self._seed, self.pairs) % len(self.paths)
+        numbers = rng.raw(len(sources), "spool", self.seed, self.pairs) % len(self.paths)
         for source, target, number in zip(sources, targets, numbers.tolist(), strict=True):
             buffered_sources, buffered_targets = self._buffers[number]
             buffered_sources.append(source)
@@ -120,6 +128,11 @@ class ShuffleWriter:
         self.pairs += len(sources)
         if pairs_before // _BUFFERED_PAIRS != self.pairs // _BUFFERED_PAIRS:
             self.flush()
+
+    def add(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Append pairs that are not in the corpus itself."""
+        self.extend(sources, targets)
+        self.added += len(sources)
 
     def flush(self) -> None:
         """Write the buffered pairs: a line for each file, which is a JSON list of two lists."""
@@ -164,8 +177,9 @@ def _finish(writer: ShuffleWriter, dropped: Counter[str]) -> dict[str, Any]:
     writer.flush()
     return {
         "files": [path.name for path in writer.paths],
-        "read": writer.pairs + dropped.total(),
+        "read": writer.pairs - writer.added + dropped.total(),
         "kept": writer.pairs,
+        "added": writer.added,
         "dropped": dict(dropped.most_common()),
     }
 

@@ -41,7 +41,7 @@ def assemble(
         tokenizers: By side; only "target" if both sides share one.
         pieces: By section and corpus, the files of token ids, in order.
         cleaned: By section and corpus, the counts of cleaning:
-            {"read": pairs, "kept": pairs, "dropped": {rule: pairs}}.
+            {"read": pairs, "kept": pairs, "added": pairs, "dropped": {rule: pairs}}.
     """
     # `files` collects the size and checksum of each file for the manifest.
     shutil.rmtree(folder, ignore_errors=True)
