@@ -34,7 +34,7 @@ from transduce.serving.observation import METRICS_FOLDER
 from transduce.serving.processes.channel import Answering
 from transduce.serving.processes.http_process import CONNECTION, DRAIN
 from transduce.serving.processes.remote import RemoteModel, Work, answers
-from transduce.serving.server import accept_all, announcement
+from transduce.serving.server import accept_all, announcement, prepare_process
 from transduce.serving.settings import ServerSettings
 from transduce.serving.shared import Shared
 
@@ -242,6 +242,7 @@ def run_processes(
     models: Models, settings: ServerSettings, listener: socket.socket, count: int, say: Say = print
 ) -> None:
     """Serve with several processes until a signal asks to stop; a second Ctrl-C stops at once."""
+    prepare_process(settings)
     processes = HttpProcesses(models, settings, listener, count, writes_log=True, say=say)
     stop = threading.Event()
 
