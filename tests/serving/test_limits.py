@@ -136,6 +136,14 @@ def test_a_refusal_reaches_a_client_that_still_sends(strict):
         assert b"HTTP/1.1 200" in content
 
 
+def test_a_client_whose_body_is_too_large_gets_the_answer(strict):
+    """It sends more than a socket holds before it reads."""
+    for _ in range(10):
+        body = json.dumps({"text": "a" * 5_000_000})
+        status, answer = strict.post("/v1/translate", json.loads(body))
+        assert (status, answer["error"][:26]) == (413, "the body is too large; at ")
+
+
 def test_texts_that_are_too_long_or_too_many_are_refused(strict):
     assert strict.post("/v1/translate", {"text": "a" * 2_001})[0] == 413
     assert strict.post("/v1/translate", {"text": ["a"] * 6})[0] == 413

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -44,7 +45,7 @@ def test_the_body_of_an_answer_does_not_wait_until_its_head_is_confirmed():
 
 
 @contextlib.contextmanager
-def process(bundle, *options, start_new_session=False):
+def process(bundle, *options, env=(), **settings):
     """`transduce serve` as a process: itself and its port."""
     command = [sys.executable, "-m", "transduce", "serve", str(bundle.path), "--port", "0"]
     started = subprocess.Popen(
@@ -52,8 +53,8 @@ def process(bundle, *options, start_new_session=False):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=start_new_session,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **dict(env)},
+        **settings,
     )
     try:
         line = started.stderr.readline()
@@ -151,7 +152,7 @@ def test_health_turns_bad_when_the_engine_is_dead(bundle):
         assert server.post("/v1/translate", {"text": "42 hours"})[0] == 503
 
 
-def test_a_client_that_has_gone_leaves_the_queue(bundle):
+def test_a_client_that_has_gone_leaves_the_queue_and_no_line_in_the_log(bundle, caplog):
     models = load_models([bundle.path], engine="torch", say=lambda message: None)
     queue = models.default.queue
     go = threading.Event()
@@ -179,3 +180,5 @@ def test_a_client_that_has_gone_leaves_the_queue(bundle):
             assert queue.waiting_tokens == 0
         go.set()
         assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
+    gc.collect()
+    assert caplog.records == []

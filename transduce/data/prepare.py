@@ -175,15 +175,11 @@ def _clean(
 
     seconds = time.monotonic() - started
     train = cleaned["train"].values()
-    read, kept, added = (
-        sum(corpus[name] for corpus in train) for name in ("read", "kept", "added")
-    )
-    kept -= added
-    variants = f", {added:,} added in other cases" if added else ""
-    say(
-        f"cleaned {read:,} pairs in {seconds:.0f} s: {kept:,} kept, {read - kept:,} dropped"
-        f"{variants}"
-    )
+    read = sum(corpus["read"] for corpus in train)
+    added = sum(corpus["added"] for corpus in train)
+    kept = sum(corpus["kept"] for corpus in train) - added
+    message = f"cleaned {read:,} pairs in {seconds:.0f} s: {kept:,} kept, {read - kept:,} dropped"
+    say(f"{message}, {added:,} added in other cases" if added else message)
     return cleaned
 
 

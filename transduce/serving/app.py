@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -27,8 +28,9 @@ from transduce.serving.service import Service, service_of
 
 async def health(request: Request) -> Response:
     """Return whether the process works: 503 if a queue has died."""
-    models = service_of(request).models.served
-    is_alive = all(model.queue.is_alive for model in models)
+    models = service_of(request).models
+    # Another process may have to be asked, and this one goes on meanwhile.
+    is_alive = await run_in_threadpool(models.are_alive)
     return JSONResponse({"status": "ok" if is_alive else "dead"}, 200 if is_alive else 503)
 
 
@@ -42,7 +44,8 @@ async def ready(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in the text format of Prometheus."""
     metrics: Metrics = request.app.state.metrics
-    return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
+    text = await run_in_threadpool(metrics.text)
+    return Response(text, headers={"content-type": METRICS_TYPE})
 
 
 async def show_description(request: Request) -> Response:

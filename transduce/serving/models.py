@@ -85,6 +85,10 @@ class Models:
                 return model
         return None
 
+    def are_alive(self) -> bool:
+        """Return whether all models can be searched with."""
+        return all(model.queue.is_alive for model in self.served)
+
     def close(self) -> None:
         """Stop the queues of all models."""
         for model in self.served:

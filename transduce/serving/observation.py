@@ -9,7 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -36,6 +42,7 @@ class Metrics:
     """
 
     def __init__(self, models: Models) -> None:
+        disable_created_metrics()  # times that several processes do not have
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "transduce_requests",

@@ -13,14 +13,10 @@ class RequestError(TransduceError):
         self.status = status
 
 
-# The two errors below are pickled. Python makes them again with their message alone and restores
-# the other values afterwards, so these need defaults.
-
-
 class TooManyRequests(RequestError):
     """A caller that is faster than its rate allows."""
 
-    def __init__(self, message: str, retry_after: int = 1) -> None:
+    def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(429, message)
         self.retry_after = retry_after  # seconds
 
@@ -28,7 +24,7 @@ class TooManyRequests(RequestError):
 class Busy(TransduceError):
     """A request that the server has no room or no time for now."""
 
-    def __init__(self, message: str, retry_after: int = 1) -> None:
+    def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after  # seconds
 

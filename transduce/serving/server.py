@@ -7,8 +7,10 @@ import gc
 import logging
 import math
 import os
+import resource
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
@@ -110,7 +112,9 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let a load balancer notice, then answer everything that was accepted."""
         self.service.is_draining = True
-        await asyncio.sleep(self.service.settings.drain_seconds)
+        end = time.monotonic() + self.service.settings.drain_seconds
+        while time.monotonic() < end and not self.force_exit:
+            await asyncio.sleep(0.1)
         listeners = sockets or []
         # Connections that the system has accepted for us would be reset with the socket.
         accepted = [connection for listener in listeners for connection in accept_all(listener)]
@@ -149,12 +153,14 @@ def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
 
 def _allow_many_files(connections: int) -> None:
     """Raise the limit on open files, of which every connection is one."""
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + 256
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def most_files() -> int:
+    """Return how many files and connections this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

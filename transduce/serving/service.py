@@ -35,7 +35,6 @@ class Service:
         self.settings = settings
         self.shared = shared or Shared(settings)
         self.gate = Gate(settings.api_keys, self.shared.count_request)
-        self.document_places = threading.BoundedSemaphore(settings.max_documents)
         self.is_draining = False
         # Whether torch translates on this CPU, and does not only align and inspect.
         self.needs_torch = any(map(_runs_on_cpu_in_torch, models.served))
@@ -133,7 +132,10 @@ class Service:
             finally:
                 self._places.release()
 
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        # If the client has gone, nobody asks what became of it.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
 
 
 def service_of(request: Request) -> Service:

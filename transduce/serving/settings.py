@@ -63,6 +63,4 @@ class ServerSettings:
             self,
             max_connections=math.ceil(self.max_connections / count),
             max_requests=math.ceil(self.max_requests / count),
-            max_documents=math.ceil(self.max_documents / count),
-            max_uploads=math.ceil(self.max_uploads / count),
         )

@@ -152,7 +152,7 @@ def test_a_document_may_be_larger_than_other_requests(bundle):
     with running(models, max_body=1_000, max_upload=5_000, max_uploads=0) as server:
         status, answer = upload(server, "a.txt", content)
         assert status == 503
-        assert "too many files" in answer["error"]
+        assert "too many uploads" in answer["error"]
         assert upload(server, "a.txt", b"42")[0] == 200
     models = load_models([bundle.path], engine="torch", say=lambda message: None)
     with running(models, max_body=1_000, max_upload=5_000, max_uploads=1) as server:

@@ -1,5 +1,6 @@
 """Questions between two processes, here between two ends in one process."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -10,7 +11,7 @@ import pytest
 from transduce.serving.processes import channel
 from transduce.serving.processes.channel import Answering, Asking
 from transduce.serving.queue.answer import Answer
-from transduce.serving.refusals import Busy, Cancelled, TooManyRequests
+from transduce.serving.refusals import Busy, Cancelled, RequestError, TooManyRequests
 
 
 class Ends:
@@ -20,15 +21,25 @@ class Ends:
         self.line, end = socket.socketpair()
         self.later = {}
         self.closings = []
-        functions = {"double": lambda number: 2 * number, "later": self.answer_later, "fail": fail}
+        self.error = Busy("not now", 7)
+        functions = {
+            "double": lambda number: 2 * number,
+            "later": self.answer_later,
+            "fail": self.fail,
+        }
         answering = Connection(end.detach())
-        Answering(answering, functions, lambda: self.closings.append("closed"))
+        Answering(answering, functions, lambda: self.closings.append("closed"), first="hello")
         self.connection = Connection(self.line.fileno())
+        assert self.connection.recv() == "hello"
         self.asking = Asking(self.connection)
+        self.asking.on_close = lambda: self.closings.append("closed here")
 
     def answer_later(self, name):
         self.later[name] = Answer()
         return self.later[name]
+
+    def fail(self):
+        raise self.error
 
     def ask_later(self, name):
         answer = Answer()
@@ -39,11 +50,7 @@ class Ends:
     def close(self):
         """Do what the end of a process does."""
         self.line.shutdown(socket.SHUT_RDWR)
-        wait_until(lambda: self.closings and not self.asking.is_open)
-
-
-def fail(error):
-    raise error
+        wait_until(lambda: len(self.closings) == 2 and not self.asking.is_open)
 
 
 @pytest.fixture
@@ -93,13 +100,15 @@ def test_answers_come_in_any_order(ends):
     [
         (Busy("not now", 7), Busy, "not now"),
         (TooManyRequests("Slowdown", 7), TooManyRequests, "Slowdown"),
+        (RequestError(418, "a teapot"), RequestError, "a teapot"),
         (ZeroDivisionError("by zero"), RuntimeError, "ZeroDivisionError: by zero"),
     ],
-    ids=["busy", "too fast", "a bug"],
+    ids=["busy", "too fast", "refused", "a bug"],
 )
 def test_errors_arrive_with_all_that_they_say(ends, error, kind, message):
+    ends.error = error
     with pytest.raises(kind, match=message) as raised:
-        ends.asking.ask("fail", error)
+        ends.asking.ask("fail")
     if kind is not RuntimeError:
         assert vars(raised.value) == vars(error)
 
@@ -120,6 +129,28 @@ def test_an_answer_that_does_not_come_is_given_up(ends, monkeypatch):
         ends.later["never"].result(10)
 
 
+def test_an_event_loop_goes_on_while_a_question_is_asked(ends, monkeypatch):
+    async def ask():
+        waiting = asyncio.ensure_future(ends.asking.ask_meanwhile("later", "slow"))
+        assert await ends.asking.ask_meanwhile("double", 4) == 8
+        while "slow" not in ends.later:
+            await asyncio.sleep(0.001)
+        ends.later["slow"].succeed("done")
+        assert await waiting == "done"
+
+        monkeypatch.setattr(channel, "PATIENCE", 0.05)
+        with pytest.raises(Busy, match="does not get on"):
+            await ends.asking.ask_meanwhile("later", "never")
+        monkeypatch.setattr(channel, "PATIENCE", 10.0)
+        with pytest.raises(Busy, match="not now") as refusal:
+            await ends.asking.ask_meanwhile("fail")
+        assert refusal.value.retry_after == 7
+
+    asyncio.run(ask())
+    with pytest.raises(Cancelled):
+        ends.later["never"].result(10)
+
+
 def test_when_the_line_is_cut_nobody_waits_any_longer(ends):
     waiting = ends.ask_later("waiting")
     ends.close()
@@ -129,7 +160,7 @@ def test_when_the_line_is_cut_nobody_waits_any_longer(ends):
         ends.later["waiting"].result(10)
     with pytest.raises(Busy, match="stopping"):
         ends.asking.ask("double", 1)
-    assert ends.closings == ["closed"]
+    assert sorted(ends.closings) == ["closed", "closed here"]
 
 
 def test_an_answer_is_given_once():

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,12 +16,12 @@ import pytest
 
 from tests.serving.apis.test_files import download, upload
 from tests.serving.running import running_processes
-from tests.serving.test_server import process, stop_under_load
+from tests.serving.test_server import ask, process, stop_under_load
 from transduce.errors import ConfigError, TransduceError
 from transduce.serving.models import load_models
-from transduce.serving.processes import supervisor as processes
+from transduce.serving.processes import supervisor
 from transduce.serving.processes.supervisor import HttpProcesses, choose_count
-from transduce.serving.queue.batching import QueueSettings
+from transduce.serving.queue.batching import BatchingEngine, QueueSettings
 from transduce.serving.server import bind
 from transduce.serving.settings import ServerSettings
 
@@ -93,16 +94,65 @@ def test_answers_are_those_of_a_single_process(server, divided, request_):
     assert divided.request(*request_)[1].keys() == headers.keys()  # of the other process
 
 
-def test_connections_go_to_the_processes_in_turn(make_server):
-    with make_server() as server:
-        given = []
-        for number, one in enumerate(server.processes._processes):
-            one.give = lambda connection, n=number, give=one.give: (
-                given.append(n) or give(connection)
-            )
-        for _ in range(6):
-            assert server.get("/health")[0] == 200
-        assert sorted(given) == [0, 0, 0, 1, 1, 1]
+def note_gifts(server):
+    """The numbers of the processes that get the connections, in a list that grows."""
+    given = []
+    for number, one in enumerate(server.processes._processes):
+
+        def give(connection, number=number, give=one.give):
+            taken = give(connection)
+            given.extend([number] * taken)
+            return taken
+
+        one.give = give
+    return given
+
+
+def connect(server):
+    """A connection that is kept open after its first answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", "/ready")
+    assert connection.getresponse().read()
+    return connection
+
+
+def test_a_connection_goes_to_the_process_with_the_fewest(make_server):
+    with make_server() as server, contextlib.ExitStack() as stack:
+        given = note_gifts(server)
+        kept = [stack.enter_context(contextlib.closing(connect(server))) for _ in range(6)]
+        wait_until(lambda: sorted(given) == [0, 0, 0, 1, 1, 1])
+        for number in [place for place, process in enumerate(given) if process == 1]:
+            kept[number].close()
+        wait_until(lambda: server.processes._processes[1].count_open() == 0)
+        given.clear()
+        for _ in range(3):
+            stack.enter_context(contextlib.closing(connect(server)))
+        wait_until(lambda: given == [1, 1, 1])
+
+
+def test_a_burst_of_connections_waits_for_processes_that_are_behind(make_server):
+    """A socket between two processes holds some 300 of them."""
+    with make_server() as server, contextlib.ExitStack() as stack:
+        for one in server.processes._processes:
+            one.process.send_signal(signal.SIGSTOP)
+        clients = []
+        for _ in range(800):
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            clients.append(stack.enter_context(client))
+            client.sendall(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        for one in server.processes._processes:
+            one.process.send_signal(signal.SIGCONT)
+        assert {client.recv(65536)[:12] for client in clients} == {b"HTTP/1.1 200"}
+
+
+def test_connections_wait_while_all_processes_are_replaced(make_server, monkeypatch):
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", 0.1)
+    with make_server(say=lambda message: None) as server:
+        killed = [*server.processes._processes]
+        for one in killed:
+            one.process.kill()
+        wait_until(lambda: not {*killed} & {*server.processes._processes})
+        assert server.get("/ready")[0] == 200  # although none of them is ready yet
 
 
 def test_a_translated_file_is_found_by_every_process(divided, translator):
@@ -221,7 +271,7 @@ def test_health_turns_bad_when_the_engine_is_dead(make_server):
 
 
 def test_a_process_that_was_killed_is_replaced(make_server, monkeypatch):
-    monkeypatch.setattr(processes, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", 0.1)
     said = []
     with make_server(say=said.append) as server:
         assert [server.get("/health")[0] for _ in range(4)] == [200] * 4
@@ -258,11 +308,16 @@ def is_running(pid):
     return True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for child processes")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for child processes")
+
+
+@on_linux
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_is_left(bundle, number):
-    with process(bundle, "--processes", "2", start_new_session=True) as (server, port):
+def test_no_process_and_no_folder_is_left(bundle, number, tmp_path):
+    options = {"start_new_session": True, "env": {"TMPDIR": str(tmp_path)}}
+    with process(bundle, "--processes", "2", **options) as (server, port):
         children = children_of(server.pid)
+        assert len(list(tmp_path.iterdir())) == 1
         assert len(children) == 2
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
             connection.request("GET", "/ready")
@@ -270,6 +325,172 @@ def test_no_process_is_left(bundle, number):
         os.killpg(server.pid, number)  # as Ctrl-C does
         assert server.wait(20) == (0 if number == signal.SIGINT else -number)
         wait_until(lambda: not any(map(is_running, children)))
+        assert list(tmp_path.iterdir()) == []
+
+
+@on_linux
+def test_signals_to_the_processes_for_http_change_nothing(bundle):
+    """Some supervisors send them to every process of a service."""
+    with process(bundle, "--processes", "2", "--drain", "1") as (server, port):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for child in [server.pid, *children_of(server.pid)][number == signal.SIGINT :]:
+                os.kill(child, number)
+        answers = []
+        ask(port, answers, threading.Event(), "42 hours")  # until connections are refused
+        assert server.wait(20) == 0
+    assert len(answers) > 1
+    assert set(answers) == {200}
+
+
+@on_linux
+def test_a_second_interrupt_does_not_wait(bundle):
+    with process(bundle, "--processes", "2", "--drain", "60") as (server, _):
+        server.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        server.send_signal(signal.SIGINT)
+        server.wait(10)
+
+
+def test_a_stop_during_the_start_leaves_nothing(bundle, tmp_path):
+    command = [sys.executable, "-m", "transduce", "serve", str(bundle.path), "--port", "0"]
+    for seconds in (0.8, 1.6):
+        started = subprocess.Popen(
+            [*command, "--engine", "torch", "--processes", "2"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+        time.sleep(seconds)
+        started.send_signal(signal.SIGTERM)
+        _, error = started.communicate(timeout=20)
+        assert "Traceback" not in error
+        wait_until(lambda: not [*tmp_path.glob("transduce-metrics-*")])
+
+
+def test_modules_in_the_working_directory_are_not_imported(bundle, tmp_path, monkeypatch):
+    (tmp_path / "uvicorn.py").write_text("raise SystemExit('foreign code')")
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    monkeypatch.chdir(tmp_path)
+    with running_processes(models) as server:
+        assert server.get("/ready")[0] == 200
+
+
+def test_long_lines_of_the_log_stay_whole(bundle):
+    with process(bundle, "--processes", "2", "--log-text") as (server, port):
+
+        def client():
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            with contextlib.closing(connection):
+                for _ in range(10):
+                    connection.request("POST", "/v1/translate", body, JSON)
+                    assert connection.getresponse().read()
+
+        body = json.dumps({"text": "-" * 60_000})
+        lines = []
+        reading = threading.Thread(target=lambda: lines.extend(server.stdout))
+        reading.start()
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        server.send_signal(signal.SIGTERM)
+        reading.join(20)
+    assert [len(json.loads(line)["text"][0]) for line in lines] == [60_000] * 60
+
+
+def test_a_process_that_cannot_be_replaced_at_once_is_replaced_later(make_server, monkeypatch):
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", 0.1)
+    said = []
+    with make_server(say=said.append) as server:
+        first = server.processes._processes[0]
+        popen = subprocess.Popen
+
+        def fail(*arguments, **options):
+            monkeypatch.setattr(supervisor.subprocess, "Popen", popen)
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(supervisor.subprocess, "Popen", fail)
+        first.process.kill()
+        wait_until(lambda: server.processes._processes[0] is not first)
+    assert said[1] == "no other process for HTTP could be started (Too many open files)"
+
+
+def test_a_process_that_dies_while_others_start_is_reported(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    failing = HttpProcesses(models, ServerSettings(), bind("127.0.0.1", 0), 2)
+    start = failing._start_process
+    made = []
+
+    def start_process():
+        made.append(start())
+        if len(made) == 2:
+            made[1].is_ready = threading.Event()  # the second one is never ready
+        return made[-1]
+
+    failing._start_process = start_process
+    errors = []
+
+    def run():
+        try:
+            failing.start()
+        except TransduceError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: made and made[0].is_ready.is_set())
+    made[0].process.kill()
+    thread.join(10)
+    assert errors == ["a process for HTTP did not start; the reason is above"]
+    failing.kill()
+    failing._listener.close()
+    models.close()
+
+
+def test_an_answer_that_is_late_does_not_hold_up_others(bundle, monkeypatch):
+    go = threading.Event()
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running_processes(models, 1) as server:
+        monkeypatch.setattr(BatchingEngine, "is_alive", property(lambda queue: go.wait(5)))
+        thread = threading.Thread(target=server.get, args=("/health",))
+        thread.start()
+        start = time.monotonic()
+        for _ in range(5):
+            assert server.get("/ready")[0] == 200
+        assert time.monotonic() - start < 3
+        go.set()
+        thread.join(20)
+
+
+def test_places_for_documents_are_those_of_all_processes(make_server):
+    with make_server(max_documents=2) as server:
+        queue = server.processes._models.default.queue
+        go = threading.Event()
+        search = queue.engine.search
+        queue.engine.search = lambda *args, **options: go.wait(20) and search(*args, **options)
+        statuses = []
+        content = b"42 hours and 25 minutes"
+
+        def client():
+            with contextlib.suppress(OSError):
+                statuses.append(upload(server, "a.txt", content)[0])
+
+        threads = [threading.Thread(target=client) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: statuses == [503] * 3)
+
+        # The places of a process that ends are free again.
+        killed = [*server.processes._processes]
+        for one in killed:
+            one.process.kill()
+        for thread in threads:
+            thread.join(10)
+        wait_until(lambda: not {*killed} & {*server.processes._processes})
+        go.set()
+        assert upload(server, "a.txt", content)[0] == 200
+        assert upload(server, "a.txt", content)[0] == 200
 
 
 def test_a_load_balancer_notices_a_stop_before_connections_are_refused(make_server):
@@ -300,7 +521,7 @@ def test_a_gpu_gets_a_process_for_every_two_cores(bundle, monkeypatch):
     models = load_models([bundle.path], engine="torch", say=lambda message: None)
     queue = models.default.queue
     for cores, is_streaming, count in [(16, False, 1), (16, True, 4), (6, True, 3), (1, True, 1)]:
-        monkeypatch.setattr(processes, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(supervisor, "available_cores", lambda cores=cores: cores)
         queue.is_streaming = is_streaming
         assert choose_count(None, models) == count
         assert choose_count(7, models) == 7
@@ -310,8 +531,7 @@ def test_a_gpu_gets_a_process_for_every_two_cores(bundle, monkeypatch):
 
 
 def test_processes_share_what_is_limited():
-    settings = ServerSettings(max_connections=10, max_requests=9, max_documents=4, max_uploads=1)
+    settings = ServerSettings(max_connections=10, max_requests=9)
     own = settings.divided(4)
-    limits = own.max_connections, own.max_requests, own.max_documents, own.max_uploads
-    assert limits == (3, 3, 1, 1)
+    assert (own.max_connections, own.max_requests) == (3, 3)
     assert settings.divided(1) == settings

@@ -25,7 +25,7 @@ async def translate(request: Request) -> Response:
     """Translate a list of texts."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    await service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
     texts = parameters.all("text")
     if not texts:
         raise RequestError(400, "Parameter 'text' not specified.")
@@ -57,7 +57,7 @@ async def list_languages(request: Request) -> Response:
     """Return the languages to translate from, or to translate to."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    await service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
     kind = parameters.get("type") or "source"
     if kind not in ("source", "target"):
         raise RequestError(400, "Value for 'type' not supported: expected source or target.")
@@ -79,7 +79,7 @@ async def show_usage(request: Request) -> Response:
     """Return how many characters were translated since the start of the server."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    await service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
     metrics: Metrics = request.app.state.metrics
     return JSONResponse({"character_count": metrics.characters, "character_limit": NO_LIMIT})
 

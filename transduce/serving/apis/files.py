@@ -13,7 +13,7 @@ from starlette.routing import Route
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.libretranslate import AUTO, admit, check_pair, read_language
 from transduce.serving.apis.parameters import MULTIPART, Parameters
-from transduce.serving.refusals import Busy, RequestError
+from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS, translate_bytes
 from transduce.translation.documents.job import Job
@@ -27,7 +27,7 @@ async def translate_file(request: Request) -> Response:
     """Translate a document, and return the address of the translation."""
     service = service_of(request)
     parameters, file_name, data = await _read_form(request)
-    admit(request, parameters)
+    await admit(request, parameters)
     if not file_name:
         raise RequestError(400, "Invalid request: missing file parameter")
     suffix = PurePosixPath(file_name).suffix.lower()
@@ -41,7 +41,12 @@ async def translate_file(request: Request) -> Response:
     translate = _text_translator(service, request, source, target)
     languages = ("" if source == AUTO else source, target)
     job = Job(data, f"the file{suffix}", translate, languages, MOST_UNPACKED, MOST_TAGS)
-    name = await service.run(request, lambda: _translate_and_keep(service, job, suffix))
+    await service.shared.take_place("document")
+    try:
+        translated = await service.run(request, lambda: translate_bytes(job))
+    finally:
+        await service.shared.give_place_back("document")
+    name = await service.shared.add_file(translated, suffix)
     address = request.url.replace(path=f"/download_file/{name}", query="", fragment="")
     return JSONResponse({"translatedFileUrl": str(address)})
 
@@ -49,7 +54,7 @@ async def translate_file(request: Request) -> Response:
 async def download_file(request: Request) -> Response:
     """Return a translated document."""
     name = request.path_params["name"]
-    data = service_of(request).shared.get_file(name)
+    data = await service_of(request).shared.get_file(name)
     if data is None:
         raise RequestError(404, "there is no such file; files are kept for some minutes")
     # Never shown by a browser: a page would run its scripts under this server's address.
@@ -89,15 +94,6 @@ def _text_translator(
         return [translation.text for translation in multilingual.carry_out(planned)]
 
     return translate
-
-
-def _translate_and_keep(service: Service, job: Job, suffix: str) -> str:
-    if not service.document_places.acquire(blocking=False):
-        raise Busy("the server translates too many files at the moment; try again later", 5)
-    try:
-        return service.shared.add_file(translate_bytes(job), suffix)
-    finally:
-        service.document_places.release()
 
 
 ROUTES = [

@@ -27,7 +27,7 @@ async def translate(request: Request) -> Response:
     """Translate a text or a list of them."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    admit(request, parameters)
+    await admit(request, parameters)
     q = _required(parameters, "q")
     texts = _texts(q)
     source = read_language(service, parameters, "source")
@@ -57,7 +57,7 @@ async def detect_language(request: Request) -> Response:
     """Return the likely languages of a text."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    admit(request, parameters)
+    await admit(request, parameters)
     texts = _texts(_required(parameters, "q"))
     service.check_texts(request, texts, too_much=400)
     text = "\n".join(texts)
@@ -105,13 +105,13 @@ async def refuse_suggestion(request: Request) -> Response:
     raise RequestError(403, "Suggestions are disabled on this server.")
 
 
-def admit(request: Request, parameters: Parameters) -> None:
+async def admit(request: Request, parameters: Parameters) -> None:
     """Check the key, which clients send under two names, or as null."""
     service = service_of(request)
     keys = [parameters.get("api_key"), parameters.get("apiKey")]
     if not all(isinstance(key, str | None) for key in keys):
         raise RequestError(400, "Invalid request: api_key must be a string")
-    service.gate.admit(request, keys[0] or keys[1], missing=400)
+    await service.gate.admit(request, keys[0] or keys[1], missing=400)
 
 
 def _required(parameters: Parameters, name: str) -> Any:

@@ -36,7 +36,7 @@ async def list_models(request: Request) -> Response:
 async def translate(request: Request) -> Response:
     """Translate texts, and return the answer at once or as a stream of sentences."""
     service = service_of(request)
-    service.gate.admit(request)
+    await service.gate.admit(request)
     body = await read_body(request, TranslateRequest)
     model = find_model(service, body.model)
     texts = [body.text] if isinstance(body.text, str) else body.text
@@ -67,7 +67,7 @@ async def translate(request: Request) -> Response:
 async def show_attention(request: Request) -> Response:
     """Return what the model and the search did for one sentence."""
     service = service_of(request)
-    service.gate.admit(request)
+    await service.gate.admit(request)
     body = await read_body(request, AttentionRequest)
     model = find_model(service, body.model)
     _check_inspected(request, service, body.text)
@@ -85,7 +85,7 @@ async def show_attention(request: Request) -> Response:
 async def show_walkthrough(request: Request) -> Response:
     """Return every step of the translation of one sentence, with its numbers."""
     service = service_of(request)
-    service.gate.admit(request)
+    await service.gate.admit(request)
     body = await read_body(request, WalkthroughRequest)
     model = find_model(service, body.model)
     _check_inspected(request, service, body.text)
@@ -102,7 +102,7 @@ async def show_walkthrough(request: Request) -> Response:
 async def list_runs(request: Request) -> Response:
     """Return the state of every training run."""
     service = service_of(request)
-    service.gate.admit(request)
+    await service.gate.admit(request)
     runs = await service.run(request, lambda: run_summary.summaries(service.settings.runs))
     return JSONResponse({"runs": runs})
 
@@ -110,7 +110,7 @@ async def list_runs(request: Request) -> Response:
 async def show_run(request: Request) -> Response:
     """Return the curves and samples of one training run."""
     service = service_of(request)
-    service.gate.admit(request)
+    await service.gate.admit(request)
     folder = service.settings.runs
 
     def work() -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transduce.serving.refusals import Busy, RequestError
+from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service
 
 REST_SECONDS = 1.0  # for the rest of a body that was refused
@@ -21,14 +21,13 @@ class BodyLimits:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
-        self.large_bodies = 0  # of requests that are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application with a body that is watched."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body = _Body(scope, receive, self)
+        body = _Body(scope, receive, self.service)
 
         async def send_and_close(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -41,19 +40,20 @@ class BodyLimits:
         try:
             await self.app(scope, body.receive, send_and_close)
         finally:
-            self.large_bodies -= body.is_large
+            if body.has_place:
+                await self.service.shared.give_place_back("upload")
 
 
 class _Body:
     """The body of one request while it arrives."""
 
-    def __init__(self, scope: Scope, receive: Receive, limits: BodyLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, service: Service) -> None:
         self._receive = receive
-        self._limits = limits
-        self._settings = limits.service.settings
+        self._service = service
+        self._settings = service.settings
         is_upload = scope["path"] in UPLOADS
         self._most = self._settings.max_upload if is_upload else self._settings.max_body
-        self.is_large = False
+        self.has_place = False  # of a body that exceeds the usual limit
         self._deadline = time.monotonic() + self._settings.body_seconds
         self._size = 0
         headers = dict(scope["headers"])
@@ -62,19 +62,17 @@ class _Body:
 
     async def receive(self) -> Message:
         """Return the next part of the body, or that the client has gone."""
-        self._check_size(self._announced)
+        await self._check_size(self._announced)
         if self.is_complete:
             return await self._receive()
         try:
             async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
-                message = await self._receive()
+                message = await self._next()
         except TimeoutError:
             raise RequestError(
                 408, f"the body was not complete after {self._settings.body_seconds:g} seconds"
             ) from None
-        self._size += len(message.get("body", b""))
-        self._check_size(self._size)
-        self.is_complete = not message.get("more_body", False)
+        await self._check_size(self._size)
         return message
 
     async def read_rest(self) -> None:
@@ -82,21 +80,26 @@ class _Body:
 
         If a connection is closed before everything is read, the client may lose the answer.
         """
-        with contextlib.suppress(TimeoutError, RequestError, Busy):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
                 while not self.is_complete:
-                    message = await self.receive()
+                    message = await self._next()
                     if message["type"] == "http.disconnect":
                         return
 
-    def _check_size(self, size: int) -> None:
+    async def _next(self) -> Message:
+        """Return the next part of a body that is not complete."""
+        message = await self._receive()
+        self._size += len(message.get("body", b""))
+        self.is_complete = not message.get("more_body", False)
+        return message
+
+    async def _check_size(self, size: int) -> None:
         """Refuse a body of more bytes than allowed, and too many large ones at the same time."""
         if size > self._most:
             raise RequestError(
                 413, f"the body is too large; at most {self._most:,} bytes are allowed"
             )
-        if size > self._settings.max_body and not self.is_large:
-            if self._limits.large_bodies >= self._settings.max_uploads:
-                raise Busy("the server receives too many files; try again later", 5)
-            self._limits.large_bodies += 1
-            self.is_large = True
+        if size > self._settings.max_body and not self.has_place:
+            await self._service.shared.take_place("upload")
+            self.has_place = True

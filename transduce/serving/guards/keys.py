@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from starlette.requests import Request
@@ -32,7 +32,9 @@ def read_keys(file: Path) -> frozenset[str]:
 class Gate:
     """Lets a request in if its key is known and its caller is not too fast."""
 
-    def __init__(self, keys: frozenset[str], count_request: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, keys: frozenset[str], count_request: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         """Know the keys, and a function that counts a request of a caller or refuses it."""
         self._digests = [_digest(key) for key in keys]
         self._count_request = count_request
@@ -42,7 +44,7 @@ class Gate:
         """Whether requests need a key."""
         return bool(self._digests)
 
-    def admit(self, request: Request, key: str | None = None, *, missing: int = 401) -> None:
+    async def admit(self, request: Request, key: str | None = None, *, missing: int = 401) -> None:
         """Refuse a request without a valid key, or one too many.
 
         Args:
@@ -61,9 +63,9 @@ class Gate:
             digest = _digest(key)
             matches = [hmac.compare_digest(digest, known) for known in self._digests]
             if not any(matches):
-                self._count_request(address)  # who guesses keys is slowed down, too
+                await self._count_request(address)  # who guesses keys is slowed down, too
                 raise RequestError(403, "Invalid API key")
-        self._count_request(_digest(key) if self.needs_key and key else address)
+        await self._count_request(_digest(key) if self.needs_key and key else address)
 
 
 def key_of(request: Request) -> str | None:

@@ -6,6 +6,7 @@ else can reach.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import queue
@@ -20,9 +21,12 @@ from transduce.errors import TransduceError
 from transduce.serving.queue.answer import Answer
 from transduce.serving.refusals import Busy, Cancelled
 
-PATIENCE = 30.0  # seconds until an answer must be there that needs no work
+PATIENCE = 10.0  # seconds until an answer must be there that needs no work
 CANCEL = "cancel"  # instead of a question: the answer to the one of this number is not needed
-Message = tuple[int, Any, BaseException | None]  # number of the question; answer, or error
+# An error as its type, its message and what else it says.
+Described = tuple[type[BaseException], str, dict[str, int | float | str]]
+_SIMPLE = (int, float, str)
+Message = tuple[int, Any, Described | None]  # number of the question; answer, or error
 
 
 class Asking:
@@ -30,6 +34,7 @@ class Asking:
 
     def __init__(self, connection: Connection) -> None:
         self.is_open = True
+        self.on_close: Callable[[], None] = lambda: None  # called when the other end is closed
         self._connection = connection
         self._numbers = itertools.count()
         self._unanswered: dict[int, Answer[Any]] = {}
@@ -43,8 +48,18 @@ class Asking:
         try:
             return answer.result(PATIENCE)
         except TimeoutError:
-            answer.fail(Busy("the server does not get on; try again later", 5))
+            answer.fail(_late())
             return answer.result()
+
+    async def ask_meanwhile(self, name: str, *arguments: Any) -> Any:
+        """Do the same while an event loop goes on."""
+        answer = Answer[Any]()
+        self.ask_later(answer, name, *arguments)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            raise _late() from None
 
     def ask_later(self, answer: Answer[Any], name: str, *arguments: Any) -> None:
         """Ask a question. It is cancelled if something else ends the answer."""
@@ -69,22 +84,26 @@ class Asking:
 
     def _read(self) -> None:
         """Pass on answers until the other end is closed."""
-        with contextlib.suppress(EOFError, OSError):
+        try:
             while True:
                 messages: list[Message] = self._connection.recv()
                 for number, result, error in messages:
                     with self._lock:
                         answer = self._unanswered.pop(number, None)
                     if answer and error:
-                        answer.fail(error)
+                        answer.fail(_made_again(*error))
                     elif answer:
                         answer.succeed(result)
-        with self._lock:
-            self.is_open = False
-            unanswered = [*self._unanswered.values()]
-            self._unanswered.clear()
-        for answer in unanswered:
-            answer.fail(Busy("the server is stopping", 5))
+        except (EOFError, OSError):
+            pass
+        finally:
+            with self._lock:
+                self.is_open = False
+                unanswered = [*self._unanswered.values()]
+                self._unanswered.clear()
+            for answer in unanswered:
+                answer.fail(Busy("the server is stopping", 5))
+            self.on_close()
 
 
 class Answering:
@@ -95,15 +114,18 @@ class Answering:
         connection: Connection,
         functions: Mapping[str, Callable[..., Any]],
         on_close: Callable[[], None],
+        first: object,
     ) -> None:
-        """Answer until the other end is closed, and then call `on_close`.
+        """Answer until the other end is closed.
 
         Args:
             connection: Leads to the other end.
             functions: By the name of a question, what answers it. An `Answer` that a function
                 returns is sent when it has ended.
-            on_close: Is called once.
+            on_close: Is called when the other end is closed.
+            first: What the other end reads before it asks.
         """
+        self._first = first
         self._connection = connection
         self._functions = functions
         self._on_close = on_close
@@ -131,7 +153,7 @@ class Answering:
         try:
             result = self._functions[name](*arguments)
         except Exception as error:
-            self._outbox.put((number, None, _portable(error)))
+            self._outbox.put((number, None, _described(error)))
             return
         if isinstance(result, Answer):
             self._running[number] = result
@@ -144,11 +166,13 @@ class Answering:
         if self._running.pop(number, None):
             error = answer.exception()
             result = None if error else answer.result()
-            self._outbox.put((number, result, error and _portable(error)))
+            self._outbox.put((number, result, _described(error) if error else None))
 
     def _write(self) -> None:
         """Send answers until there are no more questions; those of one moment go together."""
         with self._connection:
+            with contextlib.suppress(OSError):
+                self._connection.send(self._first)
             while (message := self._outbox.get()) is not None:
                 messages = [message]
                 while not self._outbox.empty() and (message := self._outbox.get()) is not None:
@@ -159,8 +183,19 @@ class Answering:
                     return
 
 
-def _portable(error: BaseException) -> BaseException:
-    """Return an error that can be made again in another process."""
-    if isinstance(error, TransduceError):
-        return error
-    return RuntimeError("".join(traceback.format_exception(error)))
+def _described(error: BaseException) -> Described:
+    """Describe an error, so that it can be made again in another process."""
+    if not isinstance(error, TransduceError):
+        return RuntimeError, "".join(traceback.format_exception(error)), {}
+    simple = {name: value for name, value in vars(error).items() if isinstance(value, _SIMPLE)}
+    return type(error), str(error), simple
+
+
+def _made_again(kind: type[BaseException], message: str, values: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, message)
+    vars(error).update(values)
+    return error
+
+
+def _late() -> Busy:
+    return Busy("the server does not get on; try again later", 5)

@@ -1,7 +1,4 @@
-"""The search and what requests share, as a process sees them that only speaks HTTP.
-
-The process that searches has the models and answers the questions that are asked here.
-"""
+"""Models of another process: what a process must know of them, and how it asks for searches."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from transduce.serving.models import Models
 from transduce.serving.processes.channel import Asking
 from transduce.serving.queue.calls import Call, Queue
 from transduce.serving.settings import ServerSettings
-from transduce.serving.shared import Shared
 from transduce.storage.bundle import Bundle
 
 
@@ -77,38 +73,12 @@ class RemoteQueue(Queue):
         """Do nothing: other processes need the queue."""
 
 
-class RemoteShared(Shared):
-    """What requests share, in the process that searches."""
-
-    def __init__(self, asking: Asking, settings: ServerSettings) -> None:
-        self._asking = asking
-        self._has_rate = settings.requests_per_minute > 0
-
-    def count_request(self, caller: bytes) -> None:
-        """Count a request of a caller, or raise `TooManyRequests`."""
-        if self._has_rate:
-            self._asking.ask("count_request", caller)
-
-    def add_file(self, data: bytes, suffix: str) -> str:
-        """Keep a translated document for its client, and return its name."""
-        name: str = self._asking.ask("add_file", data, suffix)
-        return name
-
-    def get_file(self, name: str) -> bytes | None:
-        """Return a translated document; None if there is none of this name."""
-        data: bytes | None = self._asking.ask("get_file", name)
-        return data
-
-
-def answers(models: Models, shared: Shared, process: int) -> dict[str, Callable[..., Any]]:
-    """Return the functions that answer the questions of the classes above, for one process."""
+def search_functions(models: Models, process: int) -> dict[str, Callable[..., Any]]:
+    """Return the functions that answer the questions of a `RemoteQueue` in one of the processes."""
     return {
         "is_alive": lambda name: models.named(name).queue.is_alive,
         "waiting_tokens": lambda name: models.named(name).queue.waiting_tokens,
         "search": partial(_search, models, process),
-        "count_request": shared.count_request,
-        "add_file": shared.add_file,
-        "get_file": shared.get_file,
     }
 
 

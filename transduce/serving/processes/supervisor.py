@@ -33,14 +33,21 @@ from transduce.serving.models import Models, Say, ServedModel
 from transduce.serving.observation import METRICS_FOLDER
 from transduce.serving.processes.channel import Answering
 from transduce.serving.processes.http_process import CONNECTION, DRAIN
-from transduce.serving.processes.remote import RemoteModel, Work, answers
+from transduce.serving.processes.remote import RemoteModel, Work, search_functions
 from transduce.serving.server import accept_all, announcement, prepare_process
 from transduce.serving.settings import ServerSettings
-from transduce.serving.shared import Shared
+from transduce.serving.shared import SharedState
 
 MOST_PROCESSES = 4  # unless more are asked for
 REST_SECONDS = 5.0  # for a process to end, after the time for its last answers
 PAUSE_SECONDS = 1.0  # before a process is replaced that has ended
+GIVE_SECONDS = 30.0  # until a connection is given up that no process takes
+LOOK_SECONDS = 0.2  # between two looks at something that may have changed
+# The parent's places of modules, and no others: not the working directory.
+PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from transduce.serving.processes.http_process import main; main(sys.argv[1:3])"
+)
 
 
 def choose_count(wanted: int | None, models: Models) -> int:
@@ -72,25 +79,36 @@ class HttpProcess:
             on_end: Is called when it has ended.
         """
         self.is_ready = threading.Event()
+        self._open = 0  # connections that it has
         self._connections, their_connections = socket.socketpair()
         questions, their_questions = socket.socketpair()
-        sockets = (their_connections, their_questions)
-        numbers = [their.fileno() for their in sockets]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "transduce.serving.processes.http_process", *map(str, numbers)],
-            pass_fds=numbers,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, METRICS_FOLDER: folder},
-            process_group=0,  # Ctrl-C does not reach it: this process decides when it stops
-        )
-        for their in sockets:
-            their.close()
+        numbers = [their_connections.fileno(), their_questions.fileno()]
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *map(str, numbers), *sys.path],
+                pass_fds=numbers,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, METRICS_FOLDER: folder},
+                process_group=0,  # Ctrl-C does not reach it: this process decides when it stops
+            )
+        except OSError:
+            self._connections.close()
+            questions.close()
+            raise
+        finally:
+            their_connections.close()
+            their_questions.close()
         self._connections.setblocking(False)
-        connection = Connection(questions.detach())
-        with contextlib.suppress(BrokenPipeError):  # `on_end` is called
-            connection.send(work)
         functions = {**functions, "report_start": self.is_ready.set}
-        Answering(connection, functions, partial(on_end, self))
+        connection = Connection(questions.detach())
+        Answering(connection, functions, partial(on_end, self), first=work)
+
+    def count_open(self) -> int:
+        """Return how many connections it has."""
+        with contextlib.suppress(OSError):
+            while closed := self._connections.recv(4096):
+                self._open -= len(closed)
+        return self._open
 
     def give(self, connection: socket.socket) -> bool:
         """Give it a connection, and return whether that was possible."""
@@ -100,6 +118,7 @@ class HttpProcess:
             socket.send_fds(self._connections, [CONNECTION], [connection.fileno()])
         except OSError:
             return False
+        self._open += 1
         return True
 
     def drain(self) -> None:
@@ -109,7 +128,8 @@ class HttpProcess:
 
     def stop(self) -> None:
         """Let it answer everything that it was given, and end."""
-        self._connections.close()
+        with contextlib.suppress(OSError):
+            self._connections.shutdown(socket.SHUT_WR)
 
     def wait(self, seconds: float) -> None:
         """Wait until it has ended; kill it if that takes longer."""
@@ -118,6 +138,7 @@ class HttpProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._connections.close()
 
 
 class HttpProcesses:
@@ -136,8 +157,9 @@ class HttpProcesses:
         self._models = models
         self._settings = settings
         self._listener = listener
+        self._count = count
         self._say = say
-        self._shared = Shared(settings)
+        self._state = SharedState(settings)
         self._work = Work(
             settings=replace(settings.divided(count), drain_seconds=0),
             models=[_describe(model) for model in models.served],
@@ -145,12 +167,13 @@ class HttpProcesses:
             writes_log=writes_log,
         )
         self._folder = tempfile.TemporaryDirectory(prefix="transduce-metrics-")
-        self._numbers = itertools.count()
-        self._turn = 0  # which process gets the next connection
-        self._is_running = False  # whether processes are replaced
-        self._changing = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._processes: list[HttpProcess] = []
+        self._changing = threading.Lock()  # while processes are started or have to end
+        self._is_running = False  # whether a process that ends is replaced
+        self._must_end = False  # at once; set by signal handlers, which must not take locks
         self._acceptor = threading.Thread(target=self._accept, name="accept", daemon=True)
-        self._processes = [self._start_process() for _ in range(count)]
+        self._stop_accepting, self._wake = socket.socketpair()
 
     @property
     def pids(self) -> list[int]:
@@ -158,13 +181,16 @@ class HttpProcesses:
         return [process.process.pid for process in self._processes]
 
     def start(self) -> None:
-        """Wait until all processes are ready, and give them connections from then on."""
-        for process in self._processes:
-            while not process.is_ready.wait(0.1):
-                if process.process.poll() is not None:
-                    raise TransduceError("a process for HTTP did not start; the reason is above")
-        self._is_running = True
-        self._stop_accepting, self._wake = socket.socketpair()
+        """Start all processes, and give them connections as soon as they are ready."""
+        with self._changing:
+            self._processes = [self._start_process() for _ in range(self._count)]
+        while not all(process.is_ready.wait(LOOK_SECONDS) for process in self._processes):
+            if self._must_end:
+                return
+            self._refuse_ended()
+        with self._changing:
+            self._refuse_ended()
+            self._is_running = True
         self._acceptor.start()
 
     def stop(self) -> None:
@@ -173,12 +199,11 @@ class HttpProcesses:
             self._is_running = False
         for process in self._processes:
             process.drain()
-        time.sleep(self._settings.drain_seconds)
+        self._wait(self._settings.drain_seconds)
 
         # Connections that the system has accepted for us would be reset with the socket.
         self._stop_accepting.close()
         self._acceptor.join()
-        self._wake.close()
         for connection in accept_all(self._listener):
             self._give(connection)
         self._listener.close()
@@ -189,53 +214,92 @@ class HttpProcesses:
         for process in self._processes:
             process.wait(max(0.0, end - time.monotonic()))
         self._models.close()
-        self._folder.cleanup()
+        self.kill()
+
+    def hurry(self) -> None:
+        """Do not wait for anything any more; a signal handler may call it."""
+        self._must_end = True
+        for process in self._processes:
+            process.process.kill()
 
     def kill(self) -> None:
-        """End all processes at once."""
-        self._is_running = False
+        """End all processes at once, and leave nothing behind."""
+        with self._changing:
+            self._is_running = False
+        self._must_end = True
         for process in self._processes:
-            process.stop()
             process.wait(0)
+        self._stop_accepting.close()
+        self._wake.close()
         self._folder.cleanup()
 
     def _start_process(self) -> HttpProcess:
-        functions = answers(self._models, self._shared, next(self._numbers))
-        return HttpProcess(self._work, functions, self._folder.name, self._replace)
+        number = next(self._numbers)
+        functions = search_functions(self._models, number) | self._state.functions(number)
+        on_end = partial(self._replace, number)
+        return HttpProcess(self._work, functions, self._folder.name, on_end)
 
-    def _replace(self, ended: HttpProcess) -> None:
+    def _refuse_ended(self) -> None:
+        """Raise an error if a process has ended that has to be started."""
+        if any(process.process.poll() is not None for process in self._processes):
+            raise TransduceError("a process for HTTP did not start; the reason is above")
+
+    def _replace(self, number: int, ended: HttpProcess) -> None:
         """Start another process instead of one that has ended, unless all have to end."""
         status = ended.process.wait()
-        ended.stop()
         mark_process_dead(ended.process.pid, self._folder.name)
-        if not self._is_running:
-            return
-        self._say(f"a process for HTTP ended with status {status}; another one is started")
-        time.sleep(PAUSE_SECONDS)
+        self._state.forget(number)
         with self._changing:
-            if self._is_running:
-                place = self._processes.index(ended)
-                self._processes[place] = self._start_process()
+            if not self._is_running:
+                return
+        self._say(f"a process for HTTP ended with status {status}; another one is started")
+        ended.wait(0)
+        while True:
+            self._wait(PAUSE_SECONDS)
+            with self._changing:
+                if not self._is_running:
+                    return
+                try:
+                    self._processes[self._processes.index(ended)] = self._start_process()
+                    return
+                except OSError as error:
+                    self._say(f"no other process for HTTP could be started ({error.strerror})")
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, unless all must end at once."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self._must_end:
+            time.sleep(min(LOOK_SECONDS, seconds))
 
     def _accept(self) -> None:
-        """Give connections to the processes in turn, until it is told to stop."""
+        """Give connections to the processes, until it is told to stop."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
             while True:
-                for key, _ in selector.select():
-                    if key.fileobj is self._wake:
-                        return
-                    for connection in accept_all(self._listener):
-                        self._give(connection)
+                ready = {key.fileobj for key, _ in selector.select()}
+                if self._wake in ready:
+                    return
+                accepted = 0
+                for connection in accept_all(self._listener):
+                    self._give(connection)
+                    accepted += 1
+                if not accepted:  # too many files are open
+                    time.sleep(LOOK_SECONDS)
 
     def _give(self, connection: socket.socket) -> None:
-        """Give a connection to the next process that takes it, or close it."""
+        """Give a connection to the process with the fewest that takes it.
+
+        A process that is behind with its connections takes no more for a moment. Then others wait
+        in the backlog of the system.
+        """
+        end = time.monotonic() + GIVE_SECONDS
         with connection:
-            for _ in self._processes:
-                self._turn = (self._turn + 1) % len(self._processes)
-                if self._processes[self._turn].give(connection):
-                    return
+            while time.monotonic() < end and not self._must_end:
+                for process in sorted(self._processes, key=HttpProcess.count_open):
+                    if process.give(connection):
+                        return
+                time.sleep(0.005)
 
 
 def run_processes(
@@ -244,19 +308,26 @@ def run_processes(
     """Serve with several processes until a signal asks to stop; a second Ctrl-C stops at once."""
     prepare_process(settings)
     processes = HttpProcesses(models, settings, listener, count, writes_log=True, say=say)
-    stop = threading.Event()
+    signals: list[int] = []
+    is_started = False
 
     def handle(number: int, _: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            processes.kill()
-        stop.set()
+        is_second = bool(signals) and number == signal.SIGINT
+        signals.append(number)
+        if is_second or not is_started:
+            processes.hurry()
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
     try:
         processes.start()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
+        if signals:
+            return
+        is_started = True
         say(announcement(models, listener))
-        stop.wait()
+        # A wait without an end might not notice a signal that another thread has got.
+        while not signals:
+            time.sleep(LOOK_SECONDS)
         processes.stop()
     finally:
         processes.kill()
