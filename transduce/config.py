@@ -247,8 +247,8 @@ class TrainingConfig:
     warmup_steps: int = 4_000  # number of steps in which the learning rate rises (§5.3)
     # Highest learning rate; none: the paper's (d_model x warmup_steps)^-0.5.
     learning_rate: float | None = None
-    # Numeric precision; "auto" uses bf16 on a GPU that has it and float32 otherwise. The weights
-    # that the optimizer updates are always float32.
+    # Numeric precision; "auto" uses bf16 on a GPU or a CPU that has it and float32 otherwise. The
+    # weights that the optimizer updates are always float32.
     precision: Literal["auto", "float32", "bf16"] = "auto"
     # Number of parts into which each device divides a step; 0: as few as fit into memory.
     micro_batches: int = 0

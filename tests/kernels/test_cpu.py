@@ -1,9 +1,13 @@
-"""Dropout on the CPU, from 16 random bits an element."""
+"""Training on the CPU: dropout from 16 random bits an element, attention of bf16 in float32."""
 
 import pytest
 import torch
 
+from tests.model.conftest import build
+from transduce.kernels.accelerate import accelerate
 from transduce.kernels.cpu import SparingDropout, dropout
+from transduce.model import Tokens
+from transduce.model.attention import Mask
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.9])
@@ -28,3 +32,27 @@ def test_dropout_acts_in_training_alone_and_repeats_with_the_seed():
     assert torch.equal(first, second)
     assert not torch.equal(first, layer(x))
     assert SparingDropout(0.0).train()(x) is x
+
+
+def test_attention_of_bf16_is_computed_in_float32_while_it_trains():
+    plain, model = build(), build()
+    accelerate(model, "cpu")
+    plain, ours = plain.encoder[0].self_attention, model.encoder[0].self_attention
+    tokens = Tokens.padded([[5, 6, 7], [8]], 30)
+    mask = Mask(tokens, tokens, causal=True)
+    q, k, v = (torch.randn(2, 3, 3, 8).bfloat16().requires_grad_() for _ in range(3))
+
+    # The value and the gradients are those of float32, rounded once.
+    exact = [each.detach().float().requires_grad_() for each in (q, k, v)]
+    expected = plain.attend(*exact, mask)
+    found = ours.attend(q, k, v, mask)
+    assert torch.equal(found, expected.bfloat16())
+    gradients = torch.autograd.grad(found.sum(), (q, k, v))
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected.sum(), exact), strict=True):
+        assert torch.equal(mine, theirs.bfloat16())
+
+    # Nothing changes in float32, or for a search.
+    assert torch.equal(ours.attend(*exact, mask), expected)
+    with torch.no_grad():
+        quick = [each.detach() for each in (q, k, v)]
+        assert torch.equal(ours.attend(*quick, mask), plain.attend(*quick, mask))

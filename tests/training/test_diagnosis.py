@@ -75,7 +75,7 @@ def test_advice_names_settings_that_work_and_only_those_not_yet_in_use():
     # Ends before its warm-up does.
     short = load_recipe("base", ["training.steps=9", "training.schedule=cosine"])
     assert "training.learning_rate=0.00035 (now 0.0007)" in divergence_advice(short, bf16=True)
-    text = divergence_advice(MODERN, bf16=False)  # as "auto" is on a CPU
+    text = divergence_advice(MODERN, bf16=False)
     assert "clip_norm" not in text
     assert "norm_order" not in text
     assert "precision" not in text

@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from tests.model.conftest import SOURCES, TARGETS, build
+from transduce.kernels import cpu_loss
 from transduce.model import Tokens
-from transduce.training.loss import smoothed_loss
+from transduce.training.loss import projected_loss, smoothed_loss
 
 PAD = 30
 
@@ -87,3 +88,39 @@ def test_the_fused_loss_is_the_plain_one_with_its_gradients(block, monkeypatch):
     ):
         assert torch.allclose(ours, oracle, atol=1e-5)
         assert (oracle != 0).any()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_loss_in_chunks_is_the_plain_one_with_its_gradients(dtype, rows, monkeypatch):
+    monkeypatch.setattr(cpu_loss, "ROWS", rows)
+    torch.manual_seed(0)
+    inputs = [
+        torch.randn(shape).to(dtype).requires_grad_() for shape in ((2, 4, 16), (PAD + 1, 16))
+    ]
+    chunked = projected_loss(*inputs, LABELS, 0.1)
+    # The oracle multiplies exactly; bf16 keeps 8 bits of a logit or a gradient.
+    exact = [each.detach().double().requires_grad_() for each in inputs]
+    expected = torch.stack(smoothed_loss(F.linear(*exact), LABELS, 0.1))
+    tolerance = 2**-7 if dtype == torch.bfloat16 else 1e-5
+    assert torch.allclose(chunked, expected.float(), rtol=tolerance)
+    ours = torch.autograd.grad(chunked[0] / 7, inputs)
+    oracles = torch.autograd.grad(expected[0] / 7, exact)
+    for gradient, oracle in zip(ours, oracles, strict=True):
+        assert gradient.dtype == dtype
+        assert (gradient.double() - oracle).norm() < tolerance * oracle.norm()
+
+    # Padding: no gradient at a position whose label it is, nor for its row of the matrix.
+    assert (ours[0][LABELS == PAD] == 0).all()
+    assert (ours[1][PAD] == 0).all()
+
+    with torch.no_grad():
+        assert torch.equal(projected_loss(*inputs, LABELS, 0.1), chunked)
+
+
+def test_the_loss_of_padding_alone_is_zero():
+    hidden, weight = torch.randn(1, 3, 4, requires_grad=True), torch.randn(6, 4)
+    sums = projected_loss(hidden, weight, torch.full((1, 3), 5), 0.1)
+    sums[0].backward()
+    assert (sums == 0).all()
+    assert (hidden.grad == 0).all()

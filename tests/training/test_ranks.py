@@ -116,12 +116,12 @@ def signal_at(number, by, kind, rank):
 
 def poison(numbers, rank):
     """Make the loss of rank 1 NaN in some steps; every rank prints its weights after each step."""
-    compute, take, save = step.smoothed_loss, Trainer._step, Trainer._save
+    compute, take, save = step.projected_loss, Trainer._step, Trainer._save
     now = 0
 
     def poisoned(*args):
         factor = torch.nan if rank == 1 and now in numbers else 1.0
-        return tuple(each * factor for each in compute(*args))
+        return compute(*args) * factor
 
     def counted(self, micro_batches, target_tokens, at):
         nonlocal now
@@ -133,7 +133,7 @@ def poison(numbers, rank):
         print("weights", self.state.step, sum(weight.double().sum().item() for weight in weights))
         save(self, selector, saver)
 
-    step.smoothed_loss, Trainer._step, Trainer._save = poisoned, counted, tell
+    step.projected_loss, Trainer._step, Trainer._save = poisoned, counted, tell
 
 
 def no_room(*_):

@@ -25,7 +25,7 @@ import torch.nn.modules.module as torch_module
 from torch import nn
 
 from transduce.config import fits_tiles
-from transduce.kernels.cpu import SparingDropout
+from transduce.kernels.cpu import Float32Attention, SparingDropout
 from transduce.model.embedding import Embedding
 from transduce.model.feed_forward import ACTIVATIONS, FeedForward
 from transduce.model.layers import DecoderLayer, EncoderLayer, Residual
@@ -288,7 +288,7 @@ def _forms(device: str) -> dict[type[nn.Module], type[FusedForm]]:
     """Return the fused forms for a kind of device, by the standard types that they replace."""
     forms: list[Any] = []
     if device == "cpu":
-        forms = [SparingDropout]
+        forms = [SparingDropout, Float32Attention]
     if device == "cuda":
         from transduce.kernels import fused  # imports Triton
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transduce.config import Recipe
 from transduce.data.batches import Layout
 from transduce.kernels.accelerate import accelerate, deviation
+from transduce.kernels.cpu import multiplies_bf16
 from transduce.storage.tensors import TensorType
 from transduce.training.cuda_graph import GraphedStep
 from transduce.training.distributed import World, distribute
@@ -46,7 +47,7 @@ class Learning:
         self.layout: Layout = "packed" if self.acceleration.packs else "padded"
 
         # The learner, spread over the ranks. FSDP rounds to bf16 by itself.
-        self.bf16 = _uses_bf16(recipe, world)
+        self.bf16 = _uses_bf16(recipe, world, self.model)
         sharded = world.size > 1 and training.sharding == "fsdp"
         learner = Learner(
             self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss
@@ -165,8 +166,11 @@ class Learning:
         return load_weights(self._learner, weights, allow_missing=self._hooks.model is not None)
 
 
-def _uses_bf16(recipe: Recipe, world: World) -> bool:
+def _uses_bf16(recipe: Recipe, world: World, model: nn.Module) -> bool:
     precision = recipe.training.precision
     if precision != "auto":
         return precision == "bf16"
-    return world.device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if world.device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    # On a CPU, parts that someone has changed can be much slower in bf16.
+    return world.device.type == "cpu" and multiplies_bf16() and deviation(model) is None

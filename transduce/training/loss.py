@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from transduce.kernels import cpu_loss
 from transduce.kernels.accelerate import oddity
 from transduce.model import Transformer
 
@@ -47,9 +48,13 @@ def has_standard_output(model: nn.Module) -> bool:
 def projected_loss(hidden: Tensor, weight: Tensor, labels: Tensor, eps_ls: float) -> Tensor:
     """Return the two sums of `smoothed_loss`, (2,), fused with the product before the softmax.
 
-    hidden (B, T, d_model) is the decoder's output.
+    hidden (B, T, d_model) is the decoder's output, on a GPU or a CPU.
     """
-    from transduce.kernels.loss import ProjectedLoss  # imports Triton
+    sums: Tensor
+    if hidden.is_cuda:
+        from transduce.kernels.loss import ProjectedLoss  # imports Triton
 
-    sums: Tensor = ProjectedLoss.apply(hidden, weight, labels, eps_ls)
+        sums = ProjectedLoss.apply(hidden, weight, labels, eps_ls)
+    else:
+        sums = cpu_loss.ProjectedLoss.apply(hidden, weight, labels, eps_ls)
     return sums

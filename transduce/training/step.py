@@ -56,8 +56,9 @@ class Learner(nn.Module):
     def _sums(self, source: Tokens, target: Tokens) -> Tensor:
         inputs = target.shifted_right(self.model.config.pad)
 
-        # On a GPU, a standard model's last product is fused with the loss.
-        if self.loss is None and source.ids.is_cuda and has_standard_output(self.model):
+        # A standard model's last product is fused with the loss.
+        can_fuse = source.ids.device.type in ("cuda", "cpu")
+        if self.loss is None and can_fuse and has_standard_output(self.model):
             hidden, _ = self.model.decode_hidden(inputs, self.model.encode(source))
             return projected_loss(hidden, self.model.output_weight, target.ids, self.eps_ls)
 
