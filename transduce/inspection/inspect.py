@@ -56,7 +56,7 @@ def inspect(
     if len(sentences) > 1:
         notices.append(f"the text has {len(sentences)} sentences; number {sentence + 1} is shown")
     if not shown.plain.endswith(shown.text):  # a language code may stand before it
-        notices.append(f'markup is left out; the model reads "{shown.plain}"')
+        notices.append(f'the model reads "{shown.plain}"')
     config = beam_search_of(translator.search, notices)
     observed = _observe(translator, shown, config, without)
     notices += observed.notices

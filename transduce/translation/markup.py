@@ -79,11 +79,17 @@ _TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
 
 @dataclass(frozen=True)
 class Protected:
-    """A text as the model sees it, and the spans that were taken out."""
+    """A text without markup, and the spans that were taken out."""
 
     plain: str
     spans: tuple[Span, ...] = ()
     has_terms: bool = False  # whether terms of a glossary are among the spans
+    lower_case: str = ""  # what the model reads instead, if the text is in capitals
+
+    @property
+    def read(self) -> str:
+        """The text that the model reads."""
+        return self.lower_case or self.plain
 
     @property
     def has_text(self) -> bool:

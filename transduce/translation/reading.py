@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transduce.data.tokenizer import Tokenizer
 from transduce.translation import copies, markup, sentences
+from transduce.translation.capitals import Capitals
 
 _CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
 
@@ -16,7 +17,7 @@ class SourceSentence:
     """A sentence of a text, or a part of one that was too long."""
 
     text: str
-    plain: str  # the text that the model reads, without markup
+    plain: str  # the text that the model reads, without markup and rarely seen capitals
     ids: list[int]  # ending with the end of the sentence
 
 
@@ -40,15 +41,23 @@ class Reader:
         self.tokenizer = tokenizer
         self.language = language
         self.max_tokens = max_tokens
+        self._capitals = Capitals(tokenizer, language)
         self._unknown = copies.UnknownCharacters(tokenizer)
 
-    def prepare(self, text: str, glossary: markup.Glossary | None = None) -> PreparedText:
-        """Split a text into pieces and take out its markup."""
+    def prepare(
+        self, text: str, glossary: markup.Glossary | None = None, *, keep_case: bool = False
+    ) -> PreparedText:
+        """Split a text into pieces and take out its markup.
+
+        Pieces in capitals are read in lower case, unless `keep_case` is set.
+        """
         document = sentences.split(
             text, self.language, count_tokens=self._count_tokens, max_tokens=self.max_tokens
         )
         pieces = [piece.text for piece in document.pieces]
         protected = [markup.protect(piece, glossary, self._unknown.of(piece)) for piece in pieces]
+        if not keep_case:
+            protected = [self._without_capitals(piece) for piece in protected]
         copied = copies.notices(zip(pieces, protected, strict=True), self._unknown)
         return PreparedText(document, tuple(protected), (*document.notices, *copied))
 
@@ -60,22 +69,26 @@ class Reader:
         prepared = self.prepare(text)
         pairs = zip(prepared.document.pieces, prepared.protected, strict=True)
         texts = [piece.text for piece, protected in pairs if protected.has_text]
-        plain = self.plain_texts(prepared)
+        plain = self.read_texts(prepared)
         ids = self.tokenizer.encode_batch(plain)
         return list(map(SourceSentence, texts, plain, ids)), prepared.document.notices
 
-    def plain_texts(self, prepared: PreparedText) -> list[str]:
-        """Return the pieces to translate without markup, with the code of the target language.
+    def _without_capitals(self, piece: markup.Protected) -> markup.Protected:
+        lower_case = self._capitals.read(piece.plain)
+        return replace(piece, lower_case=lower_case) if lower_case else piece
+
+    def read_texts(self, prepared: PreparedText) -> list[str]:
+        """Return the pieces to translate as the model reads them, with the target language's code.
 
         Some imported models need such a code before every sentence, as in ">>deu<< Good morning";
         the text has it before its first one.
         """
-        plain = [piece.plain for piece in prepared.searched()]
-        code = _CODE.match(plain[0]) if plain else None
+        texts = [piece.read for piece in prepared.searched()]
+        code = _CODE.match(texts[0]) if texts else None
         # A model that knows the code encodes it as one piece, followed by the end.
         if code is None or len(self.tokenizer.encode(code[0])) != 2:
-            return plain
-        return [plain[0], *(f"{code[0]} {sentence}" for sentence in plain[1:])]
+            return texts
+        return [texts[0], *(f"{code[0]} {sentence}" for sentence in texts[1:])]
 
     def _count_tokens(self, text: str) -> int:
         """Return the number of tokens, or a larger one if even that is within the limit."""

@@ -22,6 +22,7 @@ from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation import chunks, markup
+from transduce.translation.capitals import to_lower_case
 from transduce.translation.reading import Reader, SourceSentence
 from transduce.translation.result import Translation
 from transduce.translation.writing import OnSentence, Options, Searched, Writer
@@ -254,17 +255,19 @@ class Translator:
 
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
         glossary = markup.Glossary(options.glossary) if options.glossary else None
-        prepared_texts = [self._reader.prepare(text, glossary) for text in texts]
-        plain_texts: list[str] = []
+        keep_case = bool(options.prefix) and not options.prefix.isupper()
+        prepared_texts = [
+            self._reader.prepare(text, glossary, keep_case=keep_case) for text in texts
+        ]
+        read_texts: list[str] = []
         prefixes: list[list[int]] = []
         for prepared in prepared_texts:
-            plain = self._reader.plain_texts(prepared)
-            plain_texts += plain
-            if options.prefix and plain:
-                prefix = markup.as_searched(options.prefix, prepared.searched()[0])
-                first = self.tokenizers[1].encode(prefix)[:-1]
-                prefixes += [first, *([] for _ in plain[1:])]
-        sources = self.tokenizers[0].encode_batch(plain_texts)
+            read = self._reader.read_texts(prepared)
+            read_texts += read
+            if options.prefix and read:
+                prefix = self._prefix(options.prefix, prepared.searched()[0])
+                prefixes += [prefix, *([] for _ in read[1:])]
+        sources = self.tokenizers[0].encode_batch(read_texts)
 
         results = self._results(sources, prefixes, options)
         writer = Writer(self.tokenizers[1], self.recipe.data.target_language, self._links)
@@ -272,6 +275,13 @@ class Translator:
             writer.write(number, prepared, results, options)
             for number, prepared in enumerate(prepared_texts)
         ]
+
+    def _prefix(self, prefix: str, source: markup.Protected) -> list[int]:
+        """Return the ids of the beginning of a translation, as the model writes it."""
+        prefix = markup.as_searched(prefix, source)
+        if source.lower_case:
+            prefix = prefix[:1] + to_lower_case(prefix[1:], self.recipe.data.target_language)
+        return self.tokenizers[1].encode(prefix)[:-1]
 
     def _results(
         self, sources: list[list[int]], prefixes: list[list[int]], options: Options

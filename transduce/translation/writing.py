@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.search.hypothesis import Hypothesis
 from transduce.translation import markup, sentences
+from transduce.translation.capitals import to_capitals
 from transduce.translation.reading import PreparedText
 from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.result import Alignment, Sentence, Token, Translation
@@ -123,7 +124,9 @@ class Writer:
             links: Links = ()
             # An alignment costs a pass through the model, so it is computed only if needed.
             if wants_alignment or needs_alignment(text, protected):
-                links = self._align(protected.plain, text, hypothesis.ids)
+                links = self._align(protected.read, text, hypothesis.ids)
+            if protected.lower_case:
+                text = self._in_capitals(text)
             if wants_alignment:
                 source_words = protected.words(protected.plain)
                 restored = restore_words(text, protected, links)
@@ -135,6 +138,8 @@ class Writer:
         tokens: tuple[Token, ...] = ()
         if options.confidences:
             pieces = self._tokenizer.pieces([*best.ids, EOS])
+            if protected.lower_case:
+                pieces = [*map(self._in_capitals, pieces[:-1]), pieces[-1]]
             tokens = tuple(map(Token, pieces, best.token_confidences))
         text, score = n_best[0]
         return Sentence(
@@ -146,6 +151,9 @@ class Writer:
             alignment=alignment,
             before=before,
         )
+
+    def _in_capitals(self, text: str) -> str:
+        return to_capitals(text, self._language)
 
 
 def _notice(stopped: Sequence[tuple[str, int]]) -> list[str]:
