@@ -29,7 +29,7 @@ demo: .venv/demo.stamp
 	@echo '2. Where its attention went, word by word:'
 	$(BIN)/transduce inspect "The animal didn't cross the street because it was too tired."
 	@echo
-	@echo '3. A small model learns dates, numbers and amounts of money, in about two minutes:'
+	@echo '3. A small model learns dates, numbers and amounts of money, in a minute or two:'
 	$(BIN)/transduce data get phrases --out runs/demo-data
 	$(BIN)/transduce train runs/demo-data/recipe.toml --run runs/demo
 	@for text in "Sunday, September 16, 1984" "The price rose by 88.8% to £99,521.71." "42 hours and 25 minutes"; do \

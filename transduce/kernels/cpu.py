@@ -1,4 +1,4 @@
-"""Faster forms of the model's parts for CPUs: packed weights, cheaper dropout, attention in float32.
+"""Faster forms of the model's parts for CPUs: packed weights, a cheaper dropout, bf16 in training.
 
 A step of a search multiplies a few rows by every weight, so its time is that of reading the
 weights. The product that torch uses by default reads them at a third of the memory's speed. oneDNN

@@ -52,12 +52,12 @@ def peak_flops(device_name: str, precision: Literal["bf16", "float32"] = "bf16")
     return None
 
 
-def measure_flops(device: Any) -> float:
+def measure_flops(device: Any, *, bf16: bool) -> float:
     """Return the FLOP/s of a matrix product of moderate size on a torch device."""
     import torch
 
     size = 2048 if device.type == "cuda" else 512
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = torch.bfloat16 if bf16 else torch.float32
     matrix = torch.zeros(size, size, device=device, dtype=dtype)
     best = math.inf
     for _ in range(4):  # the first is slower

@@ -123,7 +123,7 @@ class Trainer:
     def _plan(self) -> str:
         """Return how long the run is, in epochs and in time."""
         epochs = self.recipe.training.steps / max(self.sampler.steps_per_epoch, 1)
-        speed = measure_flops(self.world.device) * self.world.size
+        speed = measure_flops(self.world.device, bf16=self.learning.bf16) * self.world.size
         return plan(self.recipe, self.store.train.pairs, epochs, speed)
 
     def run_to_end(self) -> RunState:

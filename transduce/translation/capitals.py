@@ -27,7 +27,7 @@ class Capitals:
         self._language = language
 
     def read(self, text: str) -> str:
-        """Return a text in lower case if it is in capitals that the model does not know, else ""."""
+        """Return a text in capitals that the model does not know in lower case, any other as ""."""
         if not text.isupper():
             return ""
         lower = self._lower(text)
