@@ -33,6 +33,7 @@ from bench.training_steps import (
     build_peer_step,
     random_steps,
     target_tokens,
+    uses_bf16,
 )
 from transduce.config import Recipe
 from transduce.describe import count_flops
@@ -123,8 +124,9 @@ def results(arguments: argparse.Namespace) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     recipe = build_recipe(arguments)
     tokens = recipe.training.tokens_per_step
+    precision = "bf16" if uses_bf16(device) else "float32"
     print(
-        f"{arguments.preset}, {tokens:,} + {tokens:,} tokens per step, {device.type}, "
+        f"{arguments.preset}, {tokens:,} + {tokens:,} tokens per step, {device.type}, {precision}, "
         f"{torch.get_num_threads()} threads"
     )
     result: dict[str, Any] = {"preset": arguments.preset, "tokens": tokens, "device": hardware()}

@@ -13,6 +13,7 @@ from torch import nn
 from bench.peers import TorchTransformer, build_marian
 from transduce.config import Recipe
 from transduce.kernels.accelerate import accelerate
+from transduce.kernels.cpu import multiplies_bf16
 from transduce.kernels.tiles import tiled
 from transduce.model import Tokens, Transformer
 from transduce.training.cuda_graph import GraphedStep
@@ -112,8 +113,13 @@ def packed(steps: list[list[Pair]], pad: int, device: torch.device) -> list[tupl
     return inputs
 
 
+def uses_bf16(device: torch.device) -> bool:
+    """Return whether all contenders compute in bf16: on a GPU, or on a CPU that multiplies it."""
+    return device.type == "cuda" or multiplies_bf16()
+
+
 def build_our_step(recipe: Recipe, steps: list[list[Pair]], device: torch.device) -> Step:
-    """Return one step of transduce: on CUDA with packed rows, in bf16, as a CUDA graph."""
+    """Return one step of transduce: on CUDA with packed rows, as a CUDA graph."""
     cuda = device.type == "cuda"
     pad = recipe.model.pad
     counts = [target_tokens(pairs) for pairs in steps]
@@ -123,7 +129,7 @@ def build_our_step(recipe: Recipe, steps: list[list[Pair]], device: torch.device
     # The same parts as in a training run, without the run.
     model = Transformer(recipe.model).to(device)
     accelerate(model)
-    learner = Learner(model, recipe.training.eps_ls, bf16=cuda).train()
+    learner = Learner(model, recipe.training.eps_ls, bf16=uses_bf16(device)).train()
     optimizers = build_optimizers(learner.named_parameters(), recipe.training)
     if cuda:
         graphed = GraphedStep(learner, optimizers, recipe.training, device)
@@ -144,7 +150,7 @@ def build_our_step(recipe: Recipe, steps: list[list[Pair]], device: torch.device
 def build_peer_step(
     name: str, recipe: Recipe, steps: list[list[Pair]], device: torch.device
 ) -> Step:
-    """Return one step of another library's model; on CUDA in bf16 with autocast."""
+    """Return one step of another library's model; in bf16 with autocast."""
     config = recipe.model
     plain_torch = name == "torch.nn.Transformer"
     model: nn.Module = TorchTransformer(config) if plain_torch else build_marian(config)
@@ -169,7 +175,7 @@ def build_peer_step(
     def step(index: int) -> None:
         source, target = inputs[index % len(inputs)]
         # The decoder reads the target shifted right by one (§3.1), with the paper's smoothed loss.
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16(device)):
             scores = logits(source, F.pad(target[:, :-1], (1, 0), value=config.pad))
             loss = F.cross_entropy(
                 scores.flatten(0, 1),
