@@ -95,9 +95,9 @@ def test_the_fused_loss_is_the_plain_one_with_its_gradients(block, monkeypatch):
 def test_the_loss_in_chunks_is_the_plain_one_with_its_gradients(dtype, rows, monkeypatch):
     monkeypatch.setattr(cpu_loss, "ROWS", rows)
     torch.manual_seed(0)
-    inputs = [
-        torch.randn(shape).to(dtype).requires_grad_() for shape in ((2, 4, 16), (PAD + 1, 16))
-    ]
+    # The decoder's output need not be contiguous.
+    hidden = torch.randn(4, 2, 16).transpose(0, 1)
+    inputs = [each.to(dtype).requires_grad_() for each in (hidden, torch.randn(PAD + 1, 16))]
     chunked = projected_loss(*inputs, LABELS, 0.1)
     # The oracle multiplies exactly; bf16 keeps 8 bits of a logit or a gradient.
     exact = [each.detach().double().requires_grad_() for each in inputs]
@@ -113,9 +113,6 @@ def test_the_loss_in_chunks_is_the_plain_one_with_its_gradients(dtype, rows, mon
     # Padding: no gradient at a position whose label it is, nor for its row of the matrix.
     assert (ours[0][LABELS == PAD] == 0).all()
     assert (ours[1][PAD] == 0).all()
-
-    with torch.no_grad():
-        assert torch.equal(projected_loss(*inputs, LABELS, 0.1), chunked)
 
 
 def test_the_loss_of_padding_alone_is_zero():

@@ -7,7 +7,7 @@ from transduce.config import TokenizerConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.storage.bundle import load_bundle
 from transduce.storage.installed import find_bundle
-from transduce.translation.capitals import Capitals, to_capitals, to_lower_case
+from transduce.translation.capitals import Capitals, is_in_capitals, to_capitals, to_lower_case
 from transduce.translation.translator import Translator
 
 
@@ -24,33 +24,56 @@ def translator():
     ("text", "read"),
     [
         ("THE MEETING IS CANCELLED.", "The meeting is cancelled."),
-        ('"GOOD MORNING", SAID THE NATO.', '"Good morning", said the NATO.'),
-        ("CLOSE THE B2B PORTAL AT 8 P.M.", "Close the B2B portal at 8 p.m."),
+        # Each word in the case in which it takes the fewest pieces.
+        (
+            '"GOOD MORNING", SAID THE NATO IN GERMANY.',
+            '"Good morning", said the NATO in Germany.',
+        ),
         ("WARNING", "Warning"),
+        # Digits and names in code stay, and so do short words in lower case.
+        ("CLOSE THE B2B PORTAL AT 8 P.M.", "Close the B2B portal at 8 p.m."),
+        ("THE 30-YEAR-OLD MAN DRIVES 50 km/h.", "The 30-year-old man drives 50 km/h."),
+        ("OPEN THE DOCUMENT HOUSE.PDF IN A WINDOW.", "Open the document HOUSE.PDF in a window."),
+        ("50 PEOPLE CLOSED THE WINDOW.", "50 people closed the window."),
+        ("FU\u00dfG\u00c4NGER WAITED HERE.", "Fu\u00dfg\u00e4nger waited here."),
+        (">>deu<< THE MEETING IS CANCELLED.", ">>deu<< The meeting is cancelled."),
         # Abbreviations, names in code, and what has no case.
-        ("NATO", ""),
-        ("WHO", ""),
-        ("README", ""),
-        ("MAX_TOKENS", ""),
-        ("ISO 9001", ""),
-        ("98 %", ""),
+        ("NATO", None),
+        ("WHO", None),
+        ("README", None),
+        ("MAX_TOKENS", None),
+        ("ISO 9001", None),
+        ("98 %", None),
         # Not in capitals.
-        ("Please do NOT touch this.", ""),
-        ("THE iPHONE IS BROKEN.", ""),
+        ("Please do NOT touch this.", None),
+        ("THE iPHONE IS BROKEN.", None),
+        ("BREAKING NEWS: Bob IS HERE TODAY AGAIN.", None),
     ],
 )
 def test_capitals_that_take_many_pieces_are_read_in_lower_case(translator, text, read):
-    capitals = Capitals(translator.tokenizers[0], "en")
-    assert capitals.read(text) == read
     sentences, _ = translator.read(text)
     assert [sentence.plain for sentence in sentences] == [read or text]
+
+
+def test_one_word_in_capitals_does_not_decide_for_a_script_without_case():
+    assert not is_in_capitals("\u8bf7\u6253\u5f00PHOTOSHOP")
+
+
+@pytest.mark.parametrize(
+    "address", ["WWW.APPLE.COM", "HTTP://WWW.WINDOWS.COM/HELP", "A.B@APPLE.COM"]
+)
+def test_addresses_in_capitals_are_copied(translator, address):
+    text = f"PLEASE VISIT {address} FOR MORE INFORMATION."
+    (sentence,), _ = translator.read(text)
+    assert sentence.plain == "Please visit X1 for more information."
+    assert translator.translate(text).text == text
 
 
 def test_a_model_that_knows_capitals_reads_them():
     sentences = ["THE MEETING IS CANCELLED.", "THE TRAIN IS LATE.", "GOOD MORNING."] * 40
     config = TokenizerConfig(vocab_size=300)
     tokenizer = Tokenizer.train(sentences, config)
-    assert Capitals(tokenizer, "en").read(sentences[0]) == ""
+    assert Capitals(tokenizer, "en").lower(sentences[0]) is None
 
 
 def test_the_translation_is_in_capitals_but_what_was_set_apart_is_not(translator):
@@ -86,26 +109,49 @@ class Continue(Echo):
     """An engine that begins with the prefix, as every engine must."""
 
     def search(self, sources, config, *, prefixes=(), token_scores=True):
-        self.prefixes = prefixes
+        self.sources = sources
+        self.prefixes = [prefix for prefix in prefixes if prefix]
         found = super().search(sources, config, prefixes=prefixes, token_scores=token_scores)
         for hypotheses, prefix in zip(found, prefixes, strict=True):
             hypotheses[0].ids[:0] = prefix
         return found
 
 
-def test_a_prefix_decides_whether_the_translation_is_in_capitals(translator, monkeypatch):
+@pytest.mark.parametrize(
+    ("prefix", "searched"),
+    [("DIE SITZUNG", "Die sitzung"), ("HALLO %s", "Hallo x1"), ('"', '"'), ("1.", "1.")],
+)
+def test_a_prefix_in_capitals_is_given_to_the_model_in_lower_case(
+    translator, monkeypatch, prefix, searched
+):
     monkeypatch.setattr(translator, "engine", Continue())
-    text = "THE MEETING IS CANCELLED."
-    in_capitals = translator.translate(text, prefix="DIE SITZUNG")
-    assert in_capitals.text == "DIE SITZUNG THE MEETING IS CANCELLED."
-    (prefix,) = translator.engine.prefixes
-    assert translator.tokenizers[1].decode(prefix) == "Die sitzung"
-    mixed = translator.translate(text, prefix="Die Sitzung")
-    assert mixed.text == "Die Sitzung THE MEETING IS CANCELLED."
-    assert len(mixed.sentences) == 1
+    text = "HELLO %s, THE MEETING IS CANCELLED."
+    assert translator.translate(text, prefix=prefix).text.startswith(prefix)
+    (given,) = translator.engine.prefixes
+    assert translator.tokenizers[1].decode(given) == searched
+
+
+@pytest.mark.parametrize("prefix", ["Die Sitzung", "DIE STRA\u00dfE", "DIE STRA\u1e9eE"])
+def test_a_prefix_that_is_not_in_capitals_keeps_the_case_of_the_first_sentence(
+    translator, monkeypatch, prefix
+):
+    monkeypatch.setattr(translator, "engine", Continue())
+    text = "THE MEETING IS CANCELLED. PLEASE GO HOME NOW."
+    assert translator.translate(text, prefix=prefix).text == f"{prefix} {text}"
+    first, second = translator.engine.sources
+    assert translator.tokenizers[0].decode(first) == "THE MEETING IS CANCELLED."
+    assert translator.tokenizers[0].decode(second) == "Please go home now."
+
+
+def test_a_sentence_is_as_long_as_what_the_model_reads(translator):
+    sentence = "THE MEETING OF THE COMMITTEE IS CANCELLED, " * 13 + "AND EVERYBODY SHOULD GO HOME."
+    tokens = [len(translator.tokenizers[0].encode(text)) for text in (sentence, sentence.lower())]
+    assert tokens[0] > translator.recipe.data.max_tokens > tokens[1]
+    assert translator.translate(sentence).notices == ()
 
 
 def test_capitals_of_turkish_keep_their_dots():
     assert to_capitals("istanbul \u0131\u015f\u0131k", "tr") == "\u0130STANBUL I\u015eIK"
     assert to_lower_case("\u0130STANBUL I\u015eIK", "tr") == "istanbul \u0131\u015f\u0131k"
-    assert to_capitals("Stra\u00dfe in", "de") == "STRASSE IN"
+    assert to_capitals("i", "tr-TR") == "\u0130"
+    assert to_capitals("Stra\u00dfe in \u00b5m", "de") == "STRASSE IN \u00b5M"

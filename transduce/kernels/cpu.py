@@ -184,8 +184,13 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 def multiplies_bf16() -> bool:
-    """Return whether this CPU has instructions for products in bf16 (AVX-512 or AMX)."""
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    """Return whether this CPU has instructions for products in bf16, and torch uses them."""
+    has_onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    if not has_onednn or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    # oneDNN also multiplies bf16 without such instructions, but slower than float32.
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in names)
 
 
 class Float32Attention(MultiHeadAttention):

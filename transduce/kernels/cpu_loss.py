@@ -35,7 +35,6 @@ class ProjectedLoss(torch.autograd.Function):
         rows = hidden.flatten(0, 1)[real]  # (n, d_model)
         true = labels.flatten()[real].long()  # (n,)
 
-        needs_gradient = any(ctx.needs_input_grad)
         row_gradients = torch.empty_like(rows)
         # Summed over chunks, so never in bf16.
         sum_type = torch.promote_types(weight.dtype, torch.float32)
@@ -50,8 +49,6 @@ class ProjectedLoss(torch.autograd.Function):
             nll = -true_log_probs.sum()
             others = log_probs.sum() + nll
             sums += torch.stack([(1 - eps_ls) * nll - share * others, nll])
-            if not needs_gradient:
-                continue
 
             # Its gradients; the probabilities take the place of their logarithms.
             gradient = log_probs.exp_().sub_(share)
@@ -60,8 +57,8 @@ class ProjectedLoss(torch.autograd.Function):
             torch.matmul(gradient, classes, out=row_gradients[start : start + ROWS])
             weight_gradient[:pad] += gradient.T @ chunk
 
-        hidden_gradient = torch.zeros_like(hidden)
-        hidden_gradient.view(-1, hidden.size(-1))[real] = row_gradients
+        hidden_gradient = torch.zeros(hidden.shape, dtype=hidden.dtype)
+        hidden_gradient.flatten(0, 1)[real] = row_gradients
         ctx.save_for_backward(hidden_gradient, weight_gradient.to(weight.dtype))
         return sums
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
 from transduce.cores import available_cores
+from transduce.data.languages import base_language
 from transduce.engines.choose import MOST_WORKERS, EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue.batching import BatchingEngine, QueueSettings
@@ -78,9 +79,9 @@ class Models:
         for model in self.served:
             if model.source_language is None or model.target_language is None:
                 continue
-            if (base(model.source_language), base(model.target_language)) == (
-                base(source),
-                base(target),
+            if (base_language(model.source_language), base_language(model.target_language)) == (
+                base_language(source),
+                base_language(target),
             ):
                 return model
         return None
@@ -156,14 +157,9 @@ def with_queue(
     )
 
 
-def base(language: str) -> str:
-    """Return the language of a code without its region: pt of pt-BR."""
-    return re.split("[-_]", language.lower())[0]
-
-
 def _known(language: str) -> str | None:
     """Return the code of a language, or None for unknown ones: und, xx or an empty string."""
-    if not _LANGUAGE.fullmatch(language) or base(language) in ("und", "xx", "mul"):
+    if not _LANGUAGE.fullmatch(language) or base_language(language) in ("und", "xx", "mul"):
         return None
     return language
 

@@ -42,12 +42,12 @@ class Learning:
         torch.manual_seed(training.seed)
         self.model: Any = hooks.build_model(recipe.model).to(world.device)
         self.acceleration = accelerate(self.model, world.device)
+        self.bf16 = _uses_bf16(recipe, world, self.model)
         if training.recompute:
             recompute_activations(self.model)
         self.layout: Layout = "packed" if self.acceleration.packs else "padded"
 
         # The learner, spread over the ranks. FSDP rounds to bf16 by itself.
-        self.bf16 = _uses_bf16(recipe, world, self.model)
         sharded = world.size > 1 and training.sharding == "fsdp"
         learner = Learner(
             self.model, training.eps_ls, bf16=self.bf16 and not sharded, loss=hooks.loss
@@ -171,6 +171,9 @@ def _uses_bf16(recipe: Recipe, world: World, model: nn.Module) -> bool:
     if precision != "auto":
         return precision == "bf16"
     if world.device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    # On a CPU, parts that someone has changed can be much slower in bf16.
-    return world.device.type == "cpu" and multiplies_bf16() and deviation(model) is None
+        is_fast = torch.cuda.is_bf16_supported()
+    else:
+        # On a CPU, parts that someone has changed can be much slower in bf16.
+        is_cpu = world.device.type == "cpu"
+        is_fast = is_cpu and multiplies_bf16() and deviation(model) is None
+    return not world.any(not is_fast)  # all ranks use the same precision

@@ -124,7 +124,12 @@ class Trainer:
         """Return how long the run is, in epochs and in time."""
         epochs = self.recipe.training.steps / max(self.sampler.steps_per_epoch, 1)
         speed = measure_flops(self.world.device, bf16=self.learning.bf16) * self.world.size
-        return plan(self.recipe, self.store.train.pairs, epochs, speed)
+        estimate = plan(self.recipe, self.store.train.pairs, epochs, speed)
+        return f"{estimate}; precision: {self._precision}"
+
+    @property
+    def _precision(self) -> str:
+        return "bf16" if self.learning.bf16 else "float32"
 
     def run_to_end(self) -> RunState:
         """Train until the last step, a goal, the end of patience, or a signal."""
@@ -396,7 +401,7 @@ class Trainer:
         message = f"after step {checkpoint.step:,}"
         if checkpoint.damaged:
             message += f", the newest intact checkpoint: {'; '.join(checkpoint.damaged)}"
-        self.messages.append(("resumed", message))
+        self.messages.append(("resumed", f"{message}; precision: {self._precision}"))
 
     def _start(self, start_from: Bundle | None) -> None:
         """Start at step 0, with the weights of a bundle if there is one."""

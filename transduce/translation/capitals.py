@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import re
 
+from transduce.data.languages import base_language
 from transduce.data.tokenizer import Tokenizer
 from transduce.translation.tag_tree import words
 
+MOST = 0.8  # the share of capitals among the letters of a sentence in capitals
 # Lower case must save this many pieces, and this share of them. "WHO" and "README" save one.
 FEWER = 2
 SHARE = 1 / 4
-_CODE = re.compile(r"(?<!\S)\S*?[\d_]\S*")  # what has digits or underscores, up to the next space
-DOTTED_I = {"az", "tr"}  # languages in which the capital of "i" has a dot
+_SMALL = re.compile("[a-z]{3}")
+# Names in code and of files, which stay as they are; also what has digits, such as stand-ins.
+_CODE = re.compile(r"\b\w*?[\d_]\w*|\b\w+(?:\.\w{2,})+")
+DOTTED_I = {"az", "aze", "tr", "tur"}  # languages in which the capital of "i" has a dot
+MICRO = "\u00b5"  # of units; its capital is a Greek letter
 
 
 class Capitals:
@@ -26,41 +31,34 @@ class Capitals:
         self._tokenizer = tokenizer
         self._language = language
 
-    def read(self, text: str) -> str:
-        """Return a text in capitals that the model does not know in lower case, any other as ""."""
-        if not text.isupper():
-            return ""
-        lower = self._lower(text)
+    def lower(self, text: str) -> str | None:
+        """Return a text in lower case if it is in capitals that the model does not know."""
+        if not is_in_capitals(text):
+            return None
+        lower = self._with_fewest_pieces(text)
         before, after = self._count([text, lower])
         is_shorter = before - after >= max(FEWER, SHARE * before)
-        return lower if is_shorter else ""
+        return lower if is_shorter else None
 
-    def _lower(self, text: str) -> str:
-        """Return a text in capitals as a sentence in lower case.
+    def _with_fewest_pieces(self, text: str) -> str:
+        """Return a text with each word in the case in which it takes the fewest pieces.
 
-        Abbreviations keep their capitals: they are words that take fewer pieces in them, such as
-        "NATO". So does what has digits, which includes stand-ins, and names in code.
+        These are capitals for "NATO", one capital for "Germany", and lower case where there is no
+        difference. The first word of a sentence has at least one.
         """
-        ranges = words(text)
-        found = [text[start:end] for start, end in ranges]
-        lower = [to_lower_case(word, self._language) for word in found]
         codes = [match.span() for match in _CODE.finditer(text)]
-        chosen = []
-        for (start, _), word, low, count, low_count in zip(
-            ranges, found, lower, self._count(found), self._count(lower), strict=True
-        ):
-            in_code = any(first <= start < last for first, last in codes)
-            chosen.append(word if in_code or count < low_count else low)
-
-        # The first word begins with a capital.
-        first = next((index for index, word in enumerate(found) if word.isalpha()), None)
-        if first is not None:
-            chosen[first] = found[first][0] + chosen[first][1:]
-
         parts = []
         done = 0  # the end of the last word
-        for (start, end), word in zip(ranges, chosen, strict=True):
-            parts += [text[done:start], word]
+        for start, end in words(text):
+            word = text[start:end]
+            capitalized = word[:1] + to_lower_case(word[1:], self._language)
+            forms = [to_lower_case(word, self._language), capitalized, word]
+            if not any(map(str.isalnum, text[:start])):
+                forms = [capitalized, word]
+            if any(low <= start < high for low, high in codes):
+                forms = [word]
+            counts = self._count(forms)
+            parts += [text[done:start], forms[counts.index(min(counts))]]
             done = end
         return "".join([*parts, text[done:]])
 
@@ -69,15 +67,31 @@ class Capitals:
         return [len(ids) - 1 for ids in self._tokenizer.encode_batch(texts)]
 
 
+def is_in_capitals(text: str) -> bool:
+    """Return whether a text is in capitals, except for short words such as km or x.
+
+    Scripts without case have no capitals.
+    """
+    if _SMALL.search(text):  # nearly every text
+        return False
+    letters = [character for character in text if character.isalpha()]
+    if sum(map(str.isupper, letters)) <= MOST * len(letters):
+        return False
+    found = [text[start:end] for start, end in words(text)]
+    # There is hardly a capital of the German sharp s.
+    long_words = [word.replace("\u00df", "") for word in found if len(word) > 2 and word.isalpha()]
+    return all(word == word.upper() for word in long_words)
+
+
 def to_lower_case(text: str, language: str) -> str:
     """Return a text in the lower case of its language."""
-    if language in DOTTED_I:
+    if base_language(language) in DOTTED_I:
         text = text.replace("I", "\u0131").replace("\u0130", "i")
     return text.lower()
 
 
 def to_capitals(text: str, language: str) -> str:
     """Return a text in the capitals of its language."""
-    if language in DOTTED_I:
+    if base_language(language) in DOTTED_I:
         text = text.replace("i", "\u0130")
-    return text.upper()
+    return MICRO.join(part.upper() for part in text.split(MICRO))

@@ -47,7 +47,7 @@ _MARKUP = (
     r"[ \t]{0,3}(?P=fence)[ \t]{0,3}(?m:$)"
     r"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>"
     r"|\*\*|~~)"
-    rf"|(?<![A-Za-z0-9])(?:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
+    rf"|(?<![A-Za-z0-9])(?i:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
     r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{ {0,4}[^{}\s]* {0,4}\}|(?<![\w$])\$[A-Za-z_]\w{0,63}"
     # ICU messages, which may be nested: {n, plural, one {# file} other {# files}}.
@@ -84,7 +84,7 @@ class Protected:
     plain: str
     spans: tuple[Span, ...] = ()
     has_terms: bool = False  # whether terms of a glossary are among the spans
-    lower_case: str = ""  # what the model reads instead, if the text is in capitals
+    lower_case: str | None = None  # what the model reads instead, if the text is in capitals
 
     @property
     def read(self) -> str:
@@ -135,7 +135,7 @@ def find(text: str) -> list[Range]:
 
 def _may_match(text: str) -> bool:
     """Return False if a text surely contains nothing to protect."""
-    if _TELLTALE.search(text) or "www." in text:
+    if _TELLTALE.search(text) or "www." in text or "WWW." in text:
         return True
     return len(text) >= LONG_WORD and max(map(len, text.split()), default=0) >= LONG_WORD
 

@@ -29,6 +29,13 @@ class PreparedText:
     protected: tuple[markup.Protected, ...]  # one for each piece
     notices: tuple[str, ...]  # about parts that were split, cut or copied
 
+    def with_case_of_first(self) -> PreparedText:
+        """Return the text with the first piece to translate read in the case that it has."""
+        pieces = list(self.protected)
+        first = next(index for index, piece in enumerate(pieces) if piece.has_text)
+        pieces[first] = replace(pieces[first], lower_case=None)
+        return replace(self, protected=tuple(pieces))
+
     def searched(self) -> list[markup.Protected]:
         """Return the pieces that the engine has to translate."""
         return [piece for piece in self.protected if piece.has_text]
@@ -44,20 +51,17 @@ class Reader:
         self._capitals = Capitals(tokenizer, language)
         self._unknown = copies.UnknownCharacters(tokenizer)
 
-    def prepare(
-        self, text: str, glossary: markup.Glossary | None = None, *, keep_case: bool = False
-    ) -> PreparedText:
-        """Split a text into pieces and take out its markup.
-
-        Pieces in capitals are read in lower case, unless `keep_case` is set.
-        """
+    def prepare(self, text: str, glossary: markup.Glossary | None = None) -> PreparedText:
+        """Split a text into pieces, take out their markup, and lower the case of capitals."""
         document = sentences.split(
             text, self.language, count_tokens=self._count_tokens, max_tokens=self.max_tokens
         )
         pieces = [piece.text for piece in document.pieces]
         protected = [markup.protect(piece, glossary, self._unknown.of(piece)) for piece in pieces]
-        if not keep_case:
-            protected = [self._without_capitals(piece) for piece in protected]
+        for index, piece in enumerate(protected):
+            lower_case = self._lower_case(piece.plain)
+            if lower_case:
+                protected[index] = replace(piece, lower_case=lower_case)
         copied = copies.notices(zip(pieces, protected, strict=True), self._unknown)
         return PreparedText(document, tuple(protected), (*document.notices, *copied))
 
@@ -73,9 +77,12 @@ class Reader:
         ids = self.tokenizer.encode_batch(plain)
         return list(map(SourceSentence, texts, plain, ids)), prepared.document.notices
 
-    def _without_capitals(self, piece: markup.Protected) -> markup.Protected:
-        lower_case = self._capitals.read(piece.plain)
-        return replace(piece, lower_case=lower_case) if lower_case else piece
+    def _lower_case(self, plain: str) -> str | None:
+        """Return what the model reads of a text in capitals, behind the code of a language."""
+        code = _CODE.match(plain)
+        start = code.end() if code else 0
+        lower = self._capitals.lower(plain[start:])
+        return lower and plain[:start] + lower
 
     def read_texts(self, prepared: PreparedText) -> list[str]:
         """Return the pieces to translate as the model reads them, with the target language's code.
@@ -97,5 +104,5 @@ class Reader:
         if most <= self.max_tokens:
             return most
         # What is copied takes only a few tokens, however long it is.
-        text = markup.protect(text).plain
-        return len(self.tokenizer.encode(text))
+        plain = markup.protect(text).plain
+        return len(self.tokenizer.encode(self._lower_case(plain) or plain))

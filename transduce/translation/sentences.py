@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from itertools import pairwise
 
+from transduce.data.languages import base_language
 from transduce.errors import InputError
 from transduce.translation.markup import find
 from transduce.translation.tag_tree import Range
@@ -49,6 +50,7 @@ _STRONG = re.compile(
 _WEAK = re.compile(rf"[,\u060c]{_QUOTES}(?=\s)|[\u3001\uff0c]|\s[-\u2013](?=\s)|\u2014")
 _SPACE = re.compile(r"\s+")
 _CLOSING = re.compile(_QUOTES)
+_IN_NAME = re.compile(r"\w\.\w")  # of a file or a host: no sentence ends at its dot
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -126,8 +128,8 @@ def join(document: Document, translations: Sequence[str], language: str | None =
 
 def layout(document: Document, language: str | None = None) -> list[str]:
     """Return what stands before each piece of a document when it is translated to `language`."""
-    had_spaces = _base(document.language) not in UNSPACED
-    has_spaces = _base(language or document.language) not in UNSPACED
+    had_spaces = base_language(document.language) not in UNSPACED
+    has_spaces = base_language(language or document.language) not in UNSPACED
     gaps = []
     for number, piece in enumerate(document.pieces):
         between = piece.before
@@ -161,12 +163,6 @@ def _find_segmenter() -> Segmenter | None:
     return segment
 
 
-@cache
-def _base(language: str) -> str:
-    """Return the language without script and region: "zh" for "zh-Hant"."""
-    return re.split("[-_]", language.lower(), maxsplit=1)[0]
-
-
 def _sentences(text: str, language: str) -> Iterator[Range]:
     """Yield the start and end of each sentence, including spaces. None extends over a line end."""
     segment = _find_segmenter() or _one_sentence
@@ -182,12 +178,14 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
         protected = _Protected(line)
         low = 0
         high = 0
-        for sentence in _in_blocks(segment, _base(language), _SURROGATE.sub("\ufffd", line)):
+        clean = _SURROGATE.sub("\ufffd", line)
+        for sentence in _in_blocks(segment, base_language(language), clean):
             # Closing quotation marks belong to the sentence before them.
             high += len(sentence)
             closing = _CLOSING.match(line, high)
             edge = closing.end() if closing and not sentence[-1:].isspace() else high
-            if low < edge and not protected.around(edge):
+            in_name = _IN_NAME.match(line, max(edge - 2, 0))
+            if low < edge and not in_name and not protected.around(edge):
                 yield start + low, start + edge
                 low = edge
         # Whatever the library left out is one more sentence.

@@ -22,8 +22,8 @@ from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation import chunks, markup
-from transduce.translation.capitals import to_lower_case
-from transduce.translation.reading import Reader, SourceSentence
+from transduce.translation.capitals import to_capitals, to_lower_case
+from transduce.translation.reading import PreparedText, Reader, SourceSentence
 from transduce.translation.result import Translation
 from transduce.translation.writing import OnSentence, Options, Searched, Writer
 
@@ -255,18 +255,16 @@ class Translator:
 
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
         glossary = markup.Glossary(options.glossary) if options.glossary else None
-        keep_case = bool(options.prefix) and not options.prefix.isupper()
-        prepared_texts = [
-            self._reader.prepare(text, glossary, keep_case=keep_case) for text in texts
-        ]
+        prepared_texts: list[PreparedText] = []
         read_texts: list[str] = []
         prefixes: list[list[int]] = []
-        for prepared in prepared_texts:
-            read = self._reader.read_texts(prepared)
-            read_texts += read
-            if options.prefix and read:
-                prefix = self._prefix(options.prefix, prepared.searched()[0])
-                prefixes += [prefix, *([] for _ in read[1:])]
+        for text in texts:
+            prepared = self._reader.prepare(text, glossary)
+            if options.prefix and prepared.searched():
+                prepared, prefix = self._with_prefix(prepared, options.prefix)
+                prefixes += [prefix, *([] for _ in prepared.searched()[1:])]
+            prepared_texts.append(prepared)
+            read_texts += self._reader.read_texts(prepared)
         sources = self.tokenizers[0].encode_batch(read_texts)
 
         results = self._results(sources, prefixes, options)
@@ -276,12 +274,18 @@ class Translator:
             for number, prepared in enumerate(prepared_texts)
         ]
 
-    def _prefix(self, prefix: str, source: markup.Protected) -> list[int]:
-        """Return the ids of the beginning of a translation, as the model writes it."""
-        prefix = markup.as_searched(prefix, source)
-        if source.lower_case:
-            prefix = prefix[:1] + to_lower_case(prefix[1:], self.recipe.data.target_language)
-        return self.tokenizers[1].encode(prefix)[:-1]
+    def _with_prefix(self, prepared: PreparedText, prefix: str) -> tuple[PreparedText, list[int]]:
+        """Return a text whose translation begins with a prefix, and the ids of the prefix."""
+        first = prepared.searched()[0]
+        prefix = markup.as_searched(prefix, first)
+        language = self.recipe.data.target_language
+        lower = prefix[:1] + to_lower_case(prefix[1:], language)
+        # Only a prefix in capitals can be the beginning of a translation in capitals.
+        if first.lower_case and to_capitals(lower, language) == prefix:
+            prefix = lower
+        elif first.lower_case:
+            prepared = prepared.with_case_of_first()
+        return prepared, self.tokenizers[1].encode(prefix)[:-1]
 
     def _results(
         self, sources: list[list[int]], prefixes: list[list[int]], options: Options

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import Any
 
 from transduce.data.cleaning.rules import Side
+from transduce.data.languages import base_language
 from transduce.errors import require
 
 _LEAST_BYTES = 30  # of letters and digits; shorter texts are often misidentified
@@ -32,7 +32,7 @@ def _identifier() -> Any:
 
 def code(language: str) -> str:
     """Return the language of a code that may have a region: pt of pt-BR."""
-    plain = re.split("[-_]", language.lower())[0]
+    plain = base_language(language)
     return _OTHER_NAMES.get(plain, plain)
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from transduce.config import CleanConfig
 from transduce.data.cleaning.characters import INVISIBLE
 from transduce.data.cleaning.dedup import key
+from transduce.data.languages import base_language
 from transduce.errors import ConfigError
 
 
@@ -104,7 +105,7 @@ UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
 
 def word_counter(language: str) -> Callable[[str], int]:
     """Return a function that counts words: at white space, or as two characters each."""
-    if re.split("[-_]", language.lower())[0] in UNSPACED:
+    if base_language(language) in UNSPACED:
         return lambda text: (len(text) - text.count(" ") + 1) // 2
     return lambda text: len(text.split())
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from transduce.data.languages import base_language
 from transduce.data.readers.compression import blocks
 from transduce.errors import DataError
 
@@ -166,7 +167,7 @@ def diagnosis(path: Path, line: int, bad_line: bytes, around: bytes, language: s
         around: The bytes of the lines around it.
         language: The code of the language that the text should be in.
     """
-    code = re.split("[-_]", language.lower())[0]
+    code = base_language(language)
     encoding = next((name for name, codes in _LEGACY.items() if code in codes.split()), None)
     if _SURROGATE.search(bad_line):
         return (

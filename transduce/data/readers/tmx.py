@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
+from transduce.data.languages import base_language
 from transduce.data.pairs import Chunk
 from transduce.data.readers.columns import is_language
 from transduce.data.readers.compression import blocks
@@ -72,8 +72,8 @@ def tmx_languages(path: Path) -> tuple[str, str] | None:
             return None
     except (expat.ExpatError, LookupError, ValueError):
         return None  # reading all of it gives a message
-    codes = [re.split("[-_]", code.lower())[0] for code in units[0].texts]
-    source = re.split("[-_]", parser.source_language.lower())[0]
+    codes = [base_language(code) for code in units[0].texts]
+    source = base_language(parser.source_language)
     if source not in codes:  # such as *all*
         source = codes[0] if codes else ""
     targets = [code for code in codes if code != source]

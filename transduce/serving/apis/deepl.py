@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from transduce.data.languages import base_language
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.languages import name_of, targets
 from transduce.serving.apis.parameters import Parameters, read_parameters
-from transduce.serving.models import base
 from transduce.serving.observation import Metrics
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
@@ -98,11 +98,11 @@ def _languages(service: Service, parameters: Parameters) -> tuple[str | None, st
     target = _optional(parameters, "target_lang")
     if target is None:
         raise RequestError(400, "Parameter 'target_lang' not specified.")
-    target = base(target)
+    target = base_language(target)
     if target not in {*itertools.chain.from_iterable(known.values())}:
         raise RequestError(400, "Value for 'target_lang' not supported.")
     if source is not None:
-        source = base(source)
+        source = base_language(source)
         if source not in known:
             raise RequestError(400, "Value for 'source_lang' not supported.")
         if target not in known[source]:

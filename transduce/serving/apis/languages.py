@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from transduce.data.cleaning.langid import code, rank
-from transduce.serving.models import Models, base
+from transduce.data.languages import base_language
+from transduce.serving.models import Models
 
 MOST_CHARACTERS = 2_000  # of a text that are examined
 LEAST_CONFIDENCE = 1.0  # percent; less likely languages are not listed
@@ -38,7 +39,7 @@ class Detection(NamedTuple):
 
 def name_of(language: str) -> str:
     """Return the English name of a language, or its code if the name is not known here."""
-    return NAMES.get(base(language), language)
+    return NAMES.get(base_language(language), language)
 
 
 def targets(models: Models) -> dict[str, list[str]]:
@@ -47,8 +48,8 @@ def targets(models: Models) -> dict[str, list[str]]:
     for model in models.served:
         if model.source_language is None or model.target_language is None:
             continue
-        source = base(model.source_language)
-        target = base(model.target_language)
+        source = base_language(model.source_language)
+        target = base_language(model.target_language)
         for language in (source, target):
             found.setdefault(language, [language])
         if target not in found[source]:

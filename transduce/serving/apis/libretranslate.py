@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from transduce.data.languages import base_language
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
 from transduce.serving.apis.parameters import Parameters, read_parameters
-from transduce.serving.models import base
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
@@ -134,9 +134,9 @@ def read_language(service: Service, parameters: Parameters, name: str) -> str:
     if not isinstance(value, str):
         raise RequestError(400, f"Invalid request: {name} must be a language code")
     language = value.strip().lower()
-    if language != AUTO and base(language) not in targets(service.models):
+    if language != AUTO and base_language(language) not in targets(service.models):
         raise RequestError(400, f"{value[:40]} is not supported")
-    return language if language == AUTO else base(language)
+    return language if language == AUTO else base_language(language)
 
 
 def check_pair(service: Service, source: str, target: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from transduce.data.languages import base_language
 from transduce.serving.apis.languages import Detection, detect, targets
-from transduce.serving.models import Models, ServedModel, base
+from transduce.serving.models import Models, ServedModel
 from transduce.translation.result import Translation
 
 SURE = 90.0  # percent from which a detected language is not doubted
@@ -28,8 +29,8 @@ def plan(models: Models, texts: Sequence[str], source: str | None, target: str) 
         if source is None:
             detection = detect_source(models, text, target)
         else:
-            detection = Detection(base(source), 100.0)
-        stays = detection.language == base(target)
+            detection = Detection(base_language(source), 100.0)
+        stays = detection.language == base_language(target)
         model = None if stays else models.for_languages(detection.language, target)
         planned.append(Work(text, detection, model))
     return planned
@@ -41,7 +42,7 @@ def detect_source(models: Models, text: str, target: str) -> Detection:
     A word such as "bank" may be in both. Only a text that is surely in the target language stays as
     it is, for a translation that is not necessary does less harm than one that is missing.
     """
-    target = base(target)
+    target = base_language(target)
     known = targets(models)
     possible = [language for language in known if target in known[language]]
     found = detect(text, possible)

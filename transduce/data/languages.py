@@ -1,0 +1,12 @@
+"""Codes of languages."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+
+@cache
+def base_language(language: str) -> str:
+    """Return a language without script and region: "zh" for "zh-Hant"."""
+    return re.split("[-_]", language.lower(), maxsplit=1)[0]
