@@ -840,7 +840,7 @@ def test_a_loss_of_old_knowledge_gets_advice():
 def test_a_run_says_at_once_how_long_it_will_take(prepared, tmp_path, capsys):
     train(change(prepared[1], steps=1), prepared[2], tmp_path / "run", ALONE)
     assert re.search(
-        r"plan: 1 steps are [\d.]+ epochs of [\d,]+ pairs, and take about \w+ \w+ here\n",
+        r"plan: 1 steps are [\d.]+ epochs of [\d,]+ pairs, and take about \w+ \w+ here; precision: (bf16|float32)\n",
         capsys.readouterr().err,
     )
 
