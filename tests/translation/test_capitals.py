@@ -52,7 +52,7 @@ def translator():
 )
 def test_capitals_that_take_many_pieces_are_read_in_lower_case(translator, text, read):
     sentences, _ = translator.read(text)
-    assert [sentence.plain for sentence in sentences] == [read or text]
+    assert [sentence.read for sentence in sentences] == [read or text]
 
 
 def test_one_word_in_capitals_does_not_decide_for_a_script_without_case():
@@ -65,7 +65,7 @@ def test_one_word_in_capitals_does_not_decide_for_a_script_without_case():
 def test_addresses_in_capitals_are_copied(translator, address):
     text = f"PLEASE VISIT {address} FOR MORE INFORMATION."
     (sentence,), _ = translator.read(text)
-    assert sentence.plain == "Please visit X1 for more information."
+    assert sentence.read == "Please visit X1 for more information."
     assert translator.translate(text).text == text
 
 
@@ -91,7 +91,7 @@ def test_the_translation_is_in_capitals_but_what_was_set_apart_is_not(translator
 def test_each_sentence_of_a_text_has_its_own_case(translator):
     text = "PLEASE READ THIS.\nIt is long. DO NOT FORGET THE SECOND PAGE."
     read, _ = translator.read(text)
-    assert [sentence.plain for sentence in read] == [
+    assert [sentence.read for sentence in read] == [
         "Please read this.",
         "It is long.",
         "Do not forget the second page.",

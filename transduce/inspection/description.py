@@ -30,7 +30,7 @@ def describe_sides(
     """Return the words and tokens of a sentence and of its translation."""
     reader, writer = translator.tokenizers
     ids = [*found.hypothesis.ids, EOS]
-    source = _side(reader, shown.ids, reader.normalize(shown.plain), shown.plain)
+    source = _side(reader, shown.ids, reader.normalize(shown.read), shown.read)
     target = _side(writer, ids, translation, translation)
     tokens = [
         replace(token, probability=probability)
@@ -69,7 +69,7 @@ def find_links(
     weights = cross[alignment_layer(len(cross))].mean(1)[0]  # (T, S)
     return join_links(
         translator.tokenizers,
-        shown.plain,
+        shown.read,
         translation,
         found.hypothesis.ids,
         most_attended(weights),

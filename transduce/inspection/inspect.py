@@ -55,8 +55,8 @@ def inspect(
     shown = sentences[sentence]
     if len(sentences) > 1:
         notices.append(f"the text has {len(sentences)} sentences; number {sentence + 1} is shown")
-    if not shown.plain.endswith(shown.text):  # a language code may stand before it
-        notices.append(f'the model reads "{shown.plain}"')
+    if not shown.read.endswith(shown.text):  # a language code may stand before it
+        notices.append(f'the model reads "{shown.read}"')
     config = beam_search_of(translator.search, notices)
     observed = _observe(translator, shown, config, without)
     notices += observed.notices

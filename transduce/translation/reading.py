@@ -17,7 +17,7 @@ class SourceSentence:
     """A sentence of a text, or a part of one that was too long."""
 
     text: str
-    plain: str  # the text that the model reads, without markup and rarely seen capitals
+    read: str  # what the model reads: without markup, and capitals that it does not know
     ids: list[int]  # ending with the end of the sentence
 
 
@@ -57,11 +57,7 @@ class Reader:
             text, self.language, count_tokens=self._count_tokens, max_tokens=self.max_tokens
         )
         pieces = [piece.text for piece in document.pieces]
-        protected = [markup.protect(piece, glossary, self._unknown.of(piece)) for piece in pieces]
-        for index, piece in enumerate(protected):
-            lower_case = self._lower_case(piece.plain)
-            if lower_case:
-                protected[index] = replace(piece, lower_case=lower_case)
+        protected = [self._protect(piece, glossary) for piece in pieces]
         copied = copies.notices(zip(pieces, protected, strict=True), self._unknown)
         return PreparedText(document, tuple(protected), (*document.notices, *copied))
 
@@ -73,16 +69,9 @@ class Reader:
         prepared = self.prepare(text)
         pairs = zip(prepared.document.pieces, prepared.protected, strict=True)
         texts = [piece.text for piece, protected in pairs if protected.has_text]
-        plain = self.read_texts(prepared)
-        ids = self.tokenizer.encode_batch(plain)
-        return list(map(SourceSentence, texts, plain, ids)), prepared.document.notices
-
-    def _lower_case(self, plain: str) -> str | None:
-        """Return what the model reads of a text in capitals, behind the code of a language."""
-        code = _CODE.match(plain)
-        start = code.end() if code else 0
-        lower = self._capitals.lower(plain[start:])
-        return lower and plain[:start] + lower
+        read = self.read_texts(prepared)
+        ids = self.tokenizer.encode_batch(read)
+        return list(map(SourceSentence, texts, read, ids)), prepared.document.notices
 
     def read_texts(self, prepared: PreparedText) -> list[str]:
         """Return the pieces to translate as the model reads them, with the target language's code.
@@ -96,6 +85,19 @@ class Reader:
         if code is None or len(self.tokenizer.encode(code[0])) != 2:
             return texts
         return [texts[0], *(f"{code[0]} {sentence}" for sentence in texts[1:])]
+
+    def _protect(self, piece: str, glossary: markup.Glossary | None) -> markup.Protected:
+        """Take out the markup of a piece, and lower the case of capitals."""
+        protected = markup.protect(piece, glossary, self._unknown.of(piece))
+        lower_case = self._lower_case(protected.plain)
+        return replace(protected, lower_case=lower_case) if lower_case else protected
+
+    def _lower_case(self, plain: str) -> str | None:
+        """Return what the model reads of a text in capitals, behind the code of a language."""
+        code = _CODE.match(plain)
+        start = code.end() if code else 0
+        lower = self._capitals.lower(plain[start:])
+        return lower and plain[:start] + lower
 
     def _count_tokens(self, text: str) -> int:
         """Return the number of tokens, or a larger one if even that is within the limit."""
