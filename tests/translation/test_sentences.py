@@ -251,3 +251,11 @@ def test_a_long_line_without_spaces_takes_seconds():
     start = time.perf_counter()
     assert len(split("\u6211\u4eec\u5728\u3002" * 40_000, "zh").pieces) == 40_000
     assert time.perf_counter() - start < 4
+
+
+def test_no_sentence_ends_at_the_dot_of_a_name():
+    text = "PLEASE OPEN HOUSE.PDF AND SHOP.COM. THEN GO HOME."
+    assert [piece.text for piece in split(text).pieces] == [
+        "PLEASE OPEN HOUSE.PDF AND SHOP.COM.",
+        "THEN GO HOME.",
+    ]

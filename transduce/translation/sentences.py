@@ -50,7 +50,7 @@ _STRONG = re.compile(
 _WEAK = re.compile(rf"[,\u060c]{_QUOTES}(?=\s)|[\u3001\uff0c]|\s[-\u2013](?=\s)|\u2014")
 _SPACE = re.compile(r"\s+")
 _CLOSING = re.compile(_QUOTES)
-_IN_NAME = re.compile(r"\w\.\w")  # of a file or a host: no sentence ends at its dot
+_IN_NAME = re.compile(r"\w\.\w", re.ASCII)  # of a file or a host: no sentence ends at its dot
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
