@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from transduce.config import Recipe
+from transduce.config import ModelConfig
 from transduce.errors import ConfigError
 from transduce.monitoring.terminal import clock
 from transduce.paper import table3
 from transduce.paper.baselines.convolutional import ConvolutionalModel
 from transduce.paper.baselines.recurrent import RecurrentModel
+from transduce.paper.budget import changed_recipe
 from transduce.paper.chart import line_chart
 from transduce.paper.experiment import BuildModel, Plan, Row
 from transduce.paper.flops import estimated_flops
@@ -23,36 +24,50 @@ from transduce.presets import BASE, BIG
 
 PART = "table2"
 
-# About as many parameters as base has. A recurrence needs its gradient clipped.
-RECURRENT = replace(
-    BASE,
-    model=replace(BASE.model, N=4, d_model=704),
-    training=replace(BASE.training, clip_norm=1.0),
-)
-CONVOLUTIONAL = replace(
-    BASE,
-    model=replace(BASE.model, N=12),
-    training=replace(BASE.training, clip_norm=1.0),
-)
-BASELINES: dict[str, tuple[Recipe, BuildModel]] = {
-    "recurrent": (RECURRENT, RecurrentModel),
-    "convolutional": (CONVOLUTIONAL, ConvolutionalModel),
+# A recurrence needs its gradient clipped.
+CLIPPED = replace(BASE, training=replace(BASE.training, clip_norm=1.0))
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A model with about as many parameters as base; its sizes are relative to base's."""
+
+    build: BuildModel
+    layers: float
+    width: float
+
+    def sizes(self, base: ModelConfig) -> list[str]:
+        """Return its sizes as settings."""
+        layers = max(1, round(self.layers * base.N))
+        return [f"model.N={layers}", f"model.d_model={round(self.width * base.d_model)}"]
+
+
+RIVALS = {
+    "recurrent": Rival(RecurrentModel, layers=2 / 3, width=11 / 8),
+    "convolutional": Rival(ConvolutionalModel, layers=2, width=1),
 }
 # The same models, trained for as long as base was; by name, the model.
-EQUAL_TIME = {f"equal-time-{name}": name for name in BASELINES}
-ROWS = ["base", "big", *BASELINES, *EQUAL_TIME]
+EQUAL_TIME = {f"equal-time-{name}": name for name in RIVALS}
+ROWS = ["base", "big", *RIVALS, *EQUAL_TIME]
 
 
 def rows(names: Sequence[str], plan: Plan) -> list[Row]:
     """Return the rows of these names; base and big are those of Table 3."""
     chosen = []
     for name in names:
-        if name in BASELINES:
-            recipe, model = BASELINES[name]
-            chosen.append(plan.row(PART, name, recipe, model))
+        if name in RIVALS:
+            chosen.append(_rival_row(name, name, plan))
         else:
             chosen.append(plan.row(table3.PART, name, BASE if name == "base" else BIG))
     return chosen
+
+
+def _rival_row(name: str, kind: str, plan: Plan) -> Row:
+    """Return a row of a rival, which gets smaller where the user makes base smaller."""
+    rival = RIVALS[kind]
+    base = changed_recipe(BASE, plan.data, plan.budget, plan.overrides).model
+    sized = replace(plan, overrides=(*plan.overrides, *rival.sizes(base)))
+    return sized.row(PART, name, CLIPPED, rival.build)
 
 
 def equal_time_row(name: str, plan: Plan, out: Path) -> Row:
@@ -67,9 +82,8 @@ def equal_time_row(name: str, plan: Plan, out: Path) -> Row:
             f"these rows: --rows base {kind} {name} --seed {plan.seed}"
         )
     share = measured.numbers["tokens_per_second"] / base.numbers["tokens_per_second"]
-    recipe, model = BASELINES[kind]
     longer = replace(plan, budget=plan.budget * share)
-    return replace(longer.row(PART, name, recipe, model), budget=plan.budget)
+    return replace(_rival_row(name, kind, longer), budget=plan.budget)
 
 
 def section(out: Path, commit: str) -> Section:
@@ -152,7 +166,7 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
         return []
     base = ours["base"]
     lines = []
-    for name in (*BASELINES, *EQUAL_TIME):
+    for name in (*RIVALS, *EQUAL_TIME):
         if name in ours:
             gain = _scores(base)["bleu"] - _scores(ours[name])["bleu"]
             cost = (base.flops or 0) / (ours[name].flops or 1)
