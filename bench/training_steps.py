@@ -172,10 +172,12 @@ def build_peer_step(
             scores = model(input_ids=source, attention_mask=mask, decoder_input_ids=shifted).logits
         return scores
 
+    bf16 = uses_bf16(device)
+
     def step(index: int) -> None:
         source, target = inputs[index % len(inputs)]
         # The decoder reads the target shifted right by one (§3.1), with the paper's smoothed loss.
-        with torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16(device)):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             scores = logits(source, F.pad(target[:, :-1], (1, 0), value=config.pad))
             loss = F.cross_entropy(
                 scores.flatten(0, 1),

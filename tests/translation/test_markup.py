@@ -426,7 +426,17 @@ def test_a_model_sees_no_more_than_one_space(text, plain):
     assert protect(text).plain == plain
 
 
-SIGNS = [*"<>*~@{}$%&\\`:][()/.#;!-_=01a ", "www.", "://", "\u00a0", "\u202f", "x" * 199, "-y"]
+SIGNS = [
+    *"<>*~@{}$%&\\`:][()/.#;!-_=01a ",
+    "www.",
+    "Www.",
+    "WWW.",
+    "://",
+    "\u00a0",
+    "\u202f",
+    "x" * 199,
+    "-y",
+]
 
 
 @settings(max_examples=300, derandomize=True)

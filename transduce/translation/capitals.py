@@ -51,10 +51,9 @@ class Capitals:
         done = 0  # the end of the last word
         for start, end in words(text):
             word = text[start:end]
-            capitalized = word[:1] + to_lower_case(word[1:], self._language)
-            forms = [to_lower_case(word, self._language), capitalized, word]
-            if not any(map(str.isalnum, text[:start])):
-                forms = [capitalized, word]
+            forms = [with_one_capital(word, self._language), word]
+            if any(map(str.isalnum, text[:start])):  # it is not the first word
+                forms.insert(0, to_lower_case(word, self._language))
             if any(low <= start < high for low, high in codes):
                 forms = [word]
             counts = self._count(forms)
@@ -88,6 +87,11 @@ def to_lower_case(text: str, language: str) -> str:
     if base_language(language) in DOTTED_I:
         text = text.replace("I", "\u0131").replace("\u0130", "i")
     return text.lower()
+
+
+def with_one_capital(text: str, language: str) -> str:
+    """Return a text in lower case after its first character, which stays as it is."""
+    return text[:1] + to_lower_case(text[1:], language)
 
 
 def to_capitals(text: str, language: str) -> str:

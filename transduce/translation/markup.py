@@ -135,7 +135,7 @@ def find(text: str) -> list[Range]:
 
 def _may_match(text: str) -> bool:
     """Return False if a text surely contains nothing to protect."""
-    if _TELLTALE.search(text) or "www." in text or "WWW." in text:
+    if _TELLTALE.search(text) or "www." in text.lower():
         return True
     return len(text) >= LONG_WORD and max(map(len, text.split()), default=0) >= LONG_WORD
 

@@ -22,7 +22,7 @@ from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation import chunks, markup
-from transduce.translation.capitals import to_capitals, to_lower_case
+from transduce.translation.capitals import to_capitals, with_one_capital
 from transduce.translation.reading import PreparedText, Reader, SourceSentence
 from transduce.translation.result import Translation
 from transduce.translation.writing import OnSentence, Options, Searched, Writer
@@ -279,7 +279,7 @@ class Translator:
         first = prepared.searched()[0]
         prefix = markup.as_searched(prefix, first)
         language = self.recipe.data.target_language
-        lower = prefix[:1] + to_lower_case(prefix[1:], language)
+        lower = with_one_capital(prefix, language)
         # Only a prefix in capitals can be the beginning of a translation in capitals.
         if first.lower_case and to_capitals(lower, language) == prefix:
             prefix = lower

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from transduce.data.languages import base_language
 from transduce.errors import DataError
 
 _SOURCE_NAMES = ("source", "src")
@@ -16,7 +17,7 @@ def is_language(code: str, language: str) -> bool:
     """Return whether a code in a file is that of a language, or of a region of it: en-US is en."""
     code = code.lower().replace("_", "-")
     language = language.lower().replace("_", "-")
-    return code == language or code.split("-")[0] == language
+    return code == language or base_language(code) == language
 
 
 @functools.lru_cache
