@@ -824,6 +824,9 @@ def test_fine_tuning_shows_its_scores_before_and_on_the_old_text(prepared, tmp_p
     shown = capsys.readouterr().err
     (start, *_), expected = read_metrics(run.path).of("validation"), run.state.start
     assert (start["step"], start["bleu"]) == (0, expected["bleu"])
+    announced = ["the validation set", f"the validation text of {first / 'best'}"]
+    before_first_step = shown[: shown.index("before fine-tuning")]
+    assert re.findall(r"validating: translating (.*)", before_first_step) == announced
     old = f"on the validation text of {first / 'best'}"
     assert re.search(rf"old-text: BLEU [\d.]+ {old}, before fine-tuning", shown)
     assert re.search(rf"old-text: BLEU [\d.]+ {old} \([\d.]+ before\)", shown)

@@ -63,6 +63,12 @@ class ModelSelector:
         """
         if self.store.validation.pairs == 0:
             return None
+        training = self.recipe.training
+        work = "translating" if training.validation_sentences else "computing the loss of"
+        subject = "the validation set"
+        if averaged:
+            subject += f" with the average of the {training.average} {averaged} checkpoints"
+        self.progress.event(self.state.step, "validating", f"{work} {subject}")
 
         # A new model: validation rounds its weights, and training must not notice.
         world = world or self.world
@@ -105,7 +111,7 @@ class ModelSelector:
         if old is None:
             message = describe_missing_text(str(bundle.path))
         else:
-            bleu = self._score_old(weights, old)
+            bleu = self._score_old(weights, old, bundle)
             self.state.old_bleu = bleu
             message = f"BLEU {bleu:.1f} on the validation text of {bundle.path}, before fine-tuning"
         self.progress.event(self.state.step, "old-text", message)
@@ -117,11 +123,13 @@ class ModelSelector:
         if before is None or old is None or not self.world.is_main:
             return
         weights = load_bundle(find_bundle(self.run)).weights(self.world.device)
-        after = self._score_old(weights, old)
+        after = self._score_old(weights, old, bundle)
         message = describe_change(before, after, str(bundle.path))
         self.progress.event(self.state.step, "old-text", message)
 
-    def _score_old(self, weights: Weights, old: Store) -> float:
+    def _score_old(self, weights: Weights, old: Store, bundle: Bundle) -> float:
+        message = f"translating the validation text of {bundle.path}"
+        self.progress.event(self.state.step, "validating", message)
         model = self._build(weights)
         alone = World(0, 1, self.world.device)
         return validate(model, old, self.recipe, alone, self.signals, self.layout).bleu
@@ -206,11 +214,6 @@ class ModelSelector:
             return reason
 
         # Average and validate. The other ranks have left by now.
-        self.progress.event(
-            self.state.step,
-            "validating",
-            f"the average of the {self.recipe.training.average} {len(paths)} checkpoints",
-        )
         weights = average(paths)
         alone = World(0, 1, self.world.device)
         on_device = {name: weight.to(alone.device) for name, weight in weights.items()}

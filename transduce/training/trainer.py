@@ -321,9 +321,6 @@ class Trainer:
             return
 
         weights = self.learning.weights()
-        if self.store.validation.pairs:
-            work = "translating" if training.validation_sentences else "computing the loss of"
-            selector.progress.event(self.state.step, "validating", f"{work} the validation set")
         # An interrupted validation leaves the state as it was.
         with suppress(Interrupted):
             selector.keep(selector.score(weights), weights)
