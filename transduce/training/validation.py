@@ -158,11 +158,11 @@ def _loss(model: Any, batches: Sequence[Batch], device: torch.device) -> Tensor:
 
 
 def _first_sentences(section: Section, limit: int) -> tuple[list[str], list[str]]:
-    """Return the first sentences of each validation set and their references, `limit` in all."""
+    """Return the first sentences of each set and their references, about `limit` in all."""
     sources: list[str] = []
     references: list[str] = []
-    # The limit is divided between the sets, rounded up.
-    per_corpus = -(-limit // len(section.corpora))
+    # The sets share the limit equally, rounded up, unless it allows all sentences.
+    per_corpus = -(-limit // len(section.corpora)) if limit < section.pairs else limit
     for name in section.corpora:
         source_texts, target_texts = section.texts(name)
         sources += source_texts[:per_corpus]
