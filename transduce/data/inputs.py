@@ -93,8 +93,8 @@ def read_inputs(
 def differences(old: Mapping[str, Any], new: Inputs) -> str:
     """Return what changed since a store was made, in a few words."""
     changed = []
-    for name, value in new.settings.items():
-        if old["settings"].get(name) != value:
+    for name in {**new.settings, **old["settings"]}:
+        if old["settings"].get(name) != new.settings.get(name):
             changed.append(f"data.{name}")
     for section, corpora in new.sections.items():
         before = old["sections"].get(section, {})
