@@ -37,7 +37,7 @@ def guess_languages(files: Files, source: str | None, target: str | None) -> tup
     if source and target:
         return source, target
 
-    guesses = _languages_fromfile_names(files) or container_languages(files[0])
+    guesses = _languages_from_file_names(files) or container_languages(files[0])
     guesses = guesses or _languages_from_text(files)
     languages = (source or guesses[0], target or guesses[1])
     if languages[0] == languages[1]:
@@ -48,7 +48,7 @@ def guess_languages(files: Files, source: str | None, target: str | None) -> tup
     return languages
 
 
-def _languages_fromfile_names(files: Files) -> tuple[str, str] | None:
+def _languages_from_file_names(files: Files) -> tuple[str, str] | None:
     """Return the codes in names such as train.en and train.de, or corpus.en-de.tsv."""
     names = [file.stem if is_compressed(file) else file.name for file in files]
     if len(names) == 2:
@@ -68,7 +68,9 @@ def _languages_from_text(files: Files) -> tuple[str, str]:
     if len(files) == 1 and plain_suffix(files[0]) != ".tsv":
         raise DataError(f"{files[0]} does not say which languages it is in; {advice}")
 
-    first = next(read_files(files, ("source", "target")), None)
+    # A header alone is a chunk without pairs.
+    chunks = read_files(files, ("source", "target"))
+    first = next((chunk for chunk in chunks if chunk.sources), None)
     if first is None:
         raise DataError(f"{file_names(files)} has no text; expected one sentence per line")
     header = (first.sources[0].lower(), first.targets[0].lower())
