@@ -233,10 +233,12 @@ def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any
     The beam grows to n_best hypotheses unless its size is given.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
     for override in overrides:
         name, value = read_override(override, "setting=value, such as temperature=0.8")
         given[name] = value
+    n_best = given.get("n_best")
+    if isinstance(n_best, int):
+        given.setdefault("beam_size", max(search.beam_size, n_best))
     return update(search, given, "search.")
 
 
