@@ -1,13 +1,17 @@
 """The cleaner: the same decisions pair by pair, chunk by chunk, and in several processes."""
 
+import os
+import signal
 from dataclasses import asdict
 
 import pytest
 
 from transduce.config import CleanConfig
+from transduce.data.cleaning import cleaner as cleaner_module
 from transduce.data.cleaning import rules
 from transduce.data.cleaning.cleaner import Cleaner
 from transduce.data.pairs import Chunk, Pair
+from transduce.errors import DataError
 
 PAIRS = [
     Pair(
@@ -72,6 +76,17 @@ def test_the_sample_is_fair_whatever_the_chunks():
 
 
 @pytest.mark.ranks
+def kill_this_worker(chunk, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_one_line(monkeypatch):
+    monkeypatch.setattr(cleaner_module, "_FEW_CHUNKS", 0)
+    monkeypatch.setattr(cleaner_module, "check_chunk", kill_this_worker)
+    with pytest.raises(DataError, match="a worker process was killed"):
+        clean(10, processes=2)
+
+
 def test_decisions_do_not_depend_on_the_processes():
     assert clean(10, processes=2) == clean(10)
 
