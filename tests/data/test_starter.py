@@ -219,7 +219,7 @@ def test_a_folder_of_translation_memories_says_its_languages(tmp_path, pairs):
 def test_a_table_with_only_a_header_is_one_line(tmp_path):
     path = tmp_path / "mine.tsv"
     path.write_text("source\ttarget\n")
-    with pytest.raises(DataError, match="mine.tsv has no text; expected one sentence per line"):
+    with pytest.raises(DataError, match=r"mine\.tsv has no text; expected one sentence per line"):
         start(tmp_path / "new", path, None)
 
 

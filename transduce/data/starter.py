@@ -15,6 +15,7 @@ from transduce.data.starter_recipe import recipe_text
 from transduce.data.suggestions import (
     SAMPLE,
     Statistics,
+    measure_text,
     suggest_preset,
     suggest_vocabulary,
 )
@@ -104,20 +105,16 @@ def _refuse_unwritable_name(file: Path) -> None:
 def _count(files: Files, languages: tuple[str, str]) -> Statistics:
     """Count the pairs of a text, and the words and characters of its first pairs."""
     pairs = 0
-    total_words = 0
-    words: set[str] = set()
+    sample: list[str] = []
     for chunk in read_files(files, languages):
         if pairs < SAMPLE:
-            for text in (*chunk.sources, *chunk.targets):
-                found = text.split()
-                total_words += len(found)
-                words.update(found)
-            sampled = pairs + len(chunk)
+            sample += chunk.sources
+            sample += chunk.targets
         pairs += len(chunk)
-    if pairs == 0 or total_words == 0:
+    statistics = measure_text(sample, pairs)
+    if statistics.distinct_words == 0:
         raise DataError(f"{file_names(files)} has no text; expected one sentence per line")
-    characters = set().union(*words)
-    return Statistics(pairs, total_words / (2 * sampled), len(words), len(characters))
+    return statistics
 
 
 def _hold_out(

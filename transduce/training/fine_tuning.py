@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from transduce.data.store import Store
 from transduce.errors import TransduceError
-from transduce.monitoring.metrics import read_metrics
+from transduce.evaluation.runs import find_store
 from transduce.storage.bundle import Bundle
 from transduce.training.validation import Validation
 
@@ -21,10 +20,8 @@ NOTABLE = 0.5  # BLEU; a smaller loss on the old text is not mentioned as a loss
 
 def find_old_store(bundle: Bundle, tokenizers: Sequence[str]) -> Store | None:
     """Return the store that the bundle's run was trained on, or None if it is not there."""
-    run = bundle.path.parent
     try:
-        path = read_metrics(run).attempt.get("store")
-        store = Store(Path(path)) if isinstance(path, str) else None
+        store = find_store(bundle.path.parent)
         if store is None or not store.validation.pairs:
             return None
         found = [store.source_tokenizer.fingerprint, store.target_tokenizer.fingerprint]
