@@ -16,14 +16,13 @@ from transduce.config import Recipe
 from transduce.data.batches import Batch, Layout, in_order
 from transduce.data.store import Section, Store
 from transduce.engines.self_check import search_difference
-from transduce.engines.torch import TorchEngine
+from transduce.engines.torch import TorchEngine, teacher_forced
 from transduce.evaluation.scores import score
 from transduce.kernels.accelerate import accelerate
 from transduce.training.distributed import World
 from transduce.training.loss import smoothed_loss
 from transduce.training.prefetch import to_tokens
 from transduce.training.signals import Signals
-from transduce.training.step import teacher_forced
 from transduce.translation.translator import Translator
 
 CHECKED = 4  # sentences that are searched and also scored by the plain model
