@@ -222,7 +222,7 @@ def test_a_failed_save_is_reported_at_once(prepared, tmp_path, monkeypatch):
     def full(*_):
         raise CheckpointError("no room")
 
-    monkeypatch.setattr("transduce.storage.checkpoint._save", full)
+    monkeypatch.setattr("transduce.storage.background_saver.save_checkpoint", full)
     monkeypatch.setattr(
         Trainer,
         "_step",

@@ -17,8 +17,9 @@ from transduce.errors import CheckpointError, ConfigError, HookError, RankError,
 from transduce.monitoring.hardware import measure_flops, peak_flops
 from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
+from transduce.storage.background_saver import BackgroundSaver
 from transduce.storage.bundle import Bundle
-from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, step_of
+from transduce.storage.checkpoint import Checkpoint, step_of
 from transduce.storage.lock import lock_run
 from transduce.training.diagnosis import divergence_advice, plan, settings_advice
 from transduce.training.distributed import OutOfMemory, World
