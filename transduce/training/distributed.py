@@ -103,7 +103,7 @@ class World:
             dist.broadcast(has_failed, 0, group)
             if has_failed and error is None:
                 error = RankError(f"rank {self.rank} ends, because rank 0 has failed")
-                error.is_said_elsewhere = True
+                error.is_printed_elsewhere = True
         if error is not None:
             raise error
 
@@ -152,7 +152,7 @@ class _Failures:
         self._store = PrefixStore(f"failures-{attempt}", store)
         self._world = world
 
-    def is_said_elsewhere(self, error: TransduceError) -> bool:
+    def is_printed_elsewhere(self, error: TransduceError) -> bool:
         """Return whether another rank prints this error, or the one that caused it."""
         try:
             if isinstance(error, RankError):
@@ -206,7 +206,7 @@ def world(device: str | None = None) -> Iterator[World]:
         error.met_by_rank = current.rank
         if store is not None:
             failures = _Failures(current, store)
-            error.is_said_elsewhere |= failures.is_said_elsewhere(error)
+            error.is_printed_elsewhere |= failures.is_printed_elsewhere(error)
             dist.destroy_process_group()  # which tells ranks that wait for this one
             failures.wait()
         raise
