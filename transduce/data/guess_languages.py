@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from transduce.config import CorpusConfig
@@ -15,6 +15,7 @@ from transduce.errors import ConfigError, DataError, MissingExtra
 
 Files = tuple[Path, ...]  # (source, target), or one file with both languages
 
+IDENTIFIED = 200  # sentences of each side by which a language is identified
 # ISO 639-1, for file names such as train.en.
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
@@ -77,16 +78,13 @@ def _languages_from_text(files: Files) -> tuple[str, str]:
     if LANGUAGE_CODES.issuperset(header):
         return header
     try:
-        source, target = (langid.identify("\n".join(side)) for side in _sides(first))
+        source = langid.identify("\n".join(first.sources[:IDENTIFIED]))
+        target = langid.identify("\n".join(first.targets[:IDENTIFIED]))
     except MissingExtra:
         raise DataError(
             f"the name of {files[0]} does not end in a language code such as .en; {advice}"
         ) from None
     return source, target
-
-
-def _sides(chunk: Chunk, sentences: int = 200) -> tuple[Sequence[str], Sequence[str]]:
-    return chunk.sources[:sentences], chunk.targets[:sentences]
 
 
 def read_files(files: Files, languages: tuple[str, str]) -> Iterator[Chunk]:

@@ -95,8 +95,8 @@ class World:
         if self.is_main:
             try:
                 work()
-            except BaseException as met:
-                error = met
+            except BaseException as failure:
+                error = failure
         if self.size > 1:
             has_failed = torch.tensor(int(error is not None))
             group = dist.new_group(backend="gloo", timeout=timedelta(days=7))
