@@ -98,7 +98,7 @@ def _hide_standard_input() -> None:
 def _refuse_negative(workers: int) -> None:
     if workers < 0:
         raise ConfigError(
-            f"the number of processes is {workers}; expected at least 1, or 0 for one for each core"
+            f"the number of processes is {workers}; expected at least 1, or 0 to use every core"
         )
 
 

@@ -1,4 +1,4 @@
-"""The checkpoint from which a run continues, and what must be as it was when the run started."""
+"""Find the checkpoint from which a run resumes, and refuse one that does not fit the run."""
 
 from __future__ import annotations
 

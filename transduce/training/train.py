@@ -172,7 +172,7 @@ def _fingerprint(tokenizers: Mapping[str, Tokenizer]) -> str:
 
 
 def _load_start(requested: str | Path | None, run: Path) -> Bundle | None:
-    """Return the bundle to start from, or None. A run that was started remembers its own."""
+    """Return the bundle to start from, or None. A run that was started has recorded its bundle."""
     remembered = started_from(run)
     path = requested or (remembered[1] if remembered else None)
     if path is None:
