@@ -46,8 +46,8 @@ from transduce.training.memory import (
     choose_micro_batches,
     out_of_memory_note,
 )
-from transduce.training.run import RunState
 from transduce.training.run_folder import FINISHED, read_finished, started_from
+from transduce.training.run_state import RunState
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import catch_signals
 from transduce.training.step import Learner

@@ -33,7 +33,6 @@ from transduce.training.memory import (
 from transduce.training.meter import Meter
 from transduce.training.prefetch import Prefetcher
 from transduce.training.resume import find_checkpoint, read_state, tokenizer_fingerprints
-from transduce.training.run import RunState, StopReason
 from transduce.training.run_folder import (
     check_not_removed,
     check_same_recipe,
@@ -42,6 +41,7 @@ from transduce.training.run_folder import (
     mark_finished,
     set_vocabulary_sizes,
 )
+from transduce.training.run_state import RunState, StopReason
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
 from transduce.training.step import MicroBatch, StepResult
