@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 # A module imports only from rooms on the lines above that of its own room, or from its own room.
 ORDER = [
     {"errors", "cores"},
-    {"setting_checks"},
+    {"setting_checks", "setting_names"},
     {"config"},
     {"presets"},
     {"recipe", "recipe_schema"},

@@ -28,7 +28,7 @@ class TransduceError(Exception):
     # The rank that raised the error during distributed training. Other ranks may not have it.
     met_by_rank: int | None = None
     # Whether another rank has met the same error first, and prints it.
-    is_said_elsewhere = False
+    is_printed_elsewhere = False
 
 
 class ConfigError(TransduceError):

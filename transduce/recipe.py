@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 import types
@@ -16,65 +15,14 @@ from transduce.config import ModelConfig, Recipe, SearchConfig
 from transduce.errors import ConfigError
 from transduce.presets import PRESETS, preset
 from transduce.setting_checks import mistaken_type, settings_of
+from transduce.setting_names import RENAMED, unknown_setting
 
 Settings = TypeVar("Settings")
-
-# Settings that had another spelling in recipes and bundles of earlier versions.
-RENAMED = {"optimiser": "optimizer", "normalise_punctuation": "normalize_punctuation"}
 
 # What a recipe may have at most: reading more would take minutes and gigabytes.
 MOST_BYTES = 1 << 20
 MOST_PARTS = 30  # of a dotted name
 MOST_DOTS = 1_000  # in a line, with paths
-
-# What settings are called in other libraries, and what they are here.
-LENGTH = "data.max_tokens (of the training text) or search.max_length (of a translation)"
-FOREIGN = {
-    "dropout": "model.p_drop",
-    "attention_dropout": "model.p_drop_attention",
-    "activation_dropout": "model.p_drop_activation",
-    "lr": "training.learning_rate",
-    "batch_size": "training.tokens_per_step (in tokens of each language)",
-    "max_tokens_per_batch": "training.tokens_per_step",
-    "epochs": "training.steps; transduce train shows how many epochs they are",
-    "max_epochs": "training.steps; transduce train shows how many epochs they are",
-    "max_steps": "training.steps",
-    "layers": "model.N (and model.N_decoder)",
-    "num_layers": "model.N (and model.N_decoder)",
-    "n_layers": "model.N (and model.N_decoder)",
-    "num_encoder_layers": "model.N",
-    "num_decoder_layers": "model.N_decoder",
-    "encoder_layers": "model.N",
-    "decoder_layers": "model.N_decoder",
-    "heads": "model.h (with model.d_k and model.d_v)",
-    "num_heads": "model.h (with model.d_k and model.d_v)",
-    "nhead": "model.h (with model.d_k and model.d_v)",
-    "hidden_size": "model.d_model",
-    "embedding_size": "model.d_model",
-    "ffn_dim": "model.d_ff",
-    "early_stopping": "training.patience",
-    "label_smoothing": "training.eps_ls",
-    "warmup": "training.warmup_steps",
-    "gradient_clipping": "training.clip_norm",
-    "clip_grad_norm": "training.clip_norm",
-    "max_len": LENGTH,
-    "max_length": LENGTH,
-    "max_seq_length": LENGTH,
-    "max_seq_len": LENGTH,
-    "max_sent_length": LENGTH,
-    "max_source_positions": LENGTH,
-    "max_target_positions": LENGTH,
-    "src_seq_length": LENGTH,
-    "tgt_seq_length": LENGTH,
-    "optim": "training.optimizer",
-    "fp16": 'training.precision ("bf16" or "float32")',
-    "bf16": 'training.precision ("bf16" or "float32")',
-    "beam": "search.beam_size",
-    "num_beams": "search.beam_size",
-    "length_penalty": "search.alpha",
-    "accumulate_grad_batches": "training.micro_batches",
-    "gradient_accumulation_steps": "training.micro_batches",
-}
 
 # Settings that take their value from another one, which is the one to suggest to users.
 DERIVED = {"model.vocab_size", "model.source_vocab_size"}
@@ -203,7 +151,7 @@ def update(settings: Settings, changes: Mapping[str, Any], prefix: str = "") -> 
         if name not in hints:
             paths = _paths(settings, prefix)
             elsewhere = [path for path in paths if path.split(".")[-1] == name]
-            raise ConfigError(_unknown(f"{prefix}{name}", name, list(hints), elsewhere))
+            raise ConfigError(unknown_setting(f"{prefix}{name}", name, list(hints), elsewhere))
         current = getattr(settings, name)
         if is_dataclass(current) and isinstance(value, Mapping):
             values[name] = update(current, value, f"{prefix}{name}.")
@@ -233,10 +181,12 @@ def adjusted(search: SearchConfig, overrides: Sequence[str] = (), **changes: Any
     The beam grows to n_best hypotheses unless its size is given.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    given.setdefault("beam_size", max(search.beam_size, given.get("n_best", 1)))
     for override in overrides:
         name, value = read_override(override, "setting=value, such as temperature=0.8")
         given[name] = value
+    n_best = given.get("n_best")
+    if isinstance(n_best, int):
+        given.setdefault("beam_size", max(search.beam_size, n_best))
     return update(search, given, "search.")
 
 
@@ -301,23 +251,12 @@ def _convert_table(value: Any, kind: type, name: str) -> Any:
     hints = settings_of(kind)
     for key in value:
         if key not in hints:
-            raise ConfigError(_unknown(f"{name}.{key}", key, list(hints)))
+            raise ConfigError(unknown_setting(f"{name}.{key}", key, list(hints)))
     for item in fields(kind):
         required = item.default is MISSING and item.default_factory is MISSING
         if required and item.name not in value:
             raise ConfigError(f"{name} has no {item.name}; expected a value for it")
     return kind(**{key: _convert(item, hints[key], f"{name}.{key}") for key, item in value.items()})
-
-
-def _unknown(full_name: str, name: str, known: list[str], elsewhere: Sequence[str] = ()) -> str:
-    """Return the message for a name that is not a setting, with the likeliest one that is."""
-    foreign = FOREIGN.get(name.lower().replace("-", "_"))
-    if foreign:
-        return f"{full_name} is not a setting; here it is called {foreign}"
-    close = elsewhere or difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"{full_name} is not a setting; did you mean {' or '.join(close)}?"
-    return f"{full_name} is not a setting; the settings here are {', '.join(known)}"
 
 
 def _toml_lines(settings: Any, prefix: str) -> Iterator[str]:

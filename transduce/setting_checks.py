@@ -32,7 +32,7 @@ class Range(NamedTuple):
         return None
 
 
-# Nobody needs more, and a number that a file was given by mistake or malice must not take hours.
+# A larger number is a mistake or an attack: a loop over it would take hours.
 MOST = 10**12
 COUNT = Range(least=1, most=MOST)
 COUNT_OR_OFF = Range(least=0, most=MOST)  # 0 switches something off

@@ -79,7 +79,7 @@ def test_a_strange_word_gives_one_line(word, capsys):
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "met_by_rank", "is_said_elsewhere", "is_printed"),
+    ("local_rank", "met_by_rank", "is_printed_elsewhere", "is_printed"),
     [
         ("0", None, False, True),
         ("1", None, False, False),
@@ -91,12 +91,12 @@ def test_a_strange_word_gives_one_line(word, capsys):
     ],
 )
 def test_a_mistake_of_all_ranks_is_printed_once(
-    local_rank, met_by_rank, is_said_elsewhere, is_printed, monkeypatch, capsys
+    local_rank, met_by_rank, is_printed_elsewhere, is_printed, monkeypatch, capsys
 ):
     for name, value in {**JOINED, "LOCAL_RANK": local_rank}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(DataError, "met_by_rank", met_by_rank)
-    monkeypatch.setattr(DataError, "is_said_elsewhere", is_said_elsewhere)
+    monkeypatch.setattr(DataError, "is_printed_elsewhere", is_printed_elsewhere)
     assert run(["fail", "user"], GROUPS) == 2
     assert bool(capsys.readouterr().err) is is_printed
 

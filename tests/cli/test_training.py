@@ -7,7 +7,8 @@ import pytest
 from transduce.cli.commands import run
 from transduce.recipe import load_recipe
 from transduce.training import train as training
-from transduce.training.run import Run, RunState
+from transduce.training.run import Run
+from transduce.training.run_state import RunState
 
 
 def test_the_value_of_an_option_is_no_setting(monkeypatch):

@@ -10,9 +10,11 @@ from random import Random
 import pytest
 
 from transduce.cli.commands import run
+from transduce.corpora import phrase_values
 from transduce.corpora import phrases as module
+from transduce.corpora.phrase_values import GOODS, MEASURES
 from transduce.corpora.phrasebook import BARE, SENTENCES
-from transduce.corpora.phrases import GOODS, LANGUAGES, MEASURES, phrases, write_phrases
+from transduce.corpora.phrases import LANGUAGES, phrases, write_phrases
 from transduce.errors import ConfigError, DataError, MissingExtra
 from transduce.recipe import read_recipe
 
@@ -27,7 +29,7 @@ def in_language(language, kind, count=2_000):
     """What a kind of value reads like in a language, over many draws."""
     random = Random(1)
     return [
-        module._fill(f"{{{kind}}}", {kind: module._KINDS[kind](random)}, language)
+        module._fill(f"{{{kind}}}", {kind: phrase_values.KINDS[kind](random)}, language)
         for _ in range(count)
     ]
 
@@ -35,9 +37,9 @@ def in_language(language, kind, count=2_000):
 @pytest.mark.parametrize(("source", "target"), ORDERED_PAIRS)
 def test_a_source_has_one_translation_whatever_is_drawn(source, target, monkeypatch):
     # Few days, and a month too short to be abbreviated:
-    monkeypatch.setattr(module, "FIRST_DAY", date(2021, 5, 1))
+    monkeypatch.setattr(phrase_values, "FIRST_DAY", date(2021, 5, 1))
     # Kinds of date would be mistaken for each other here.
-    monkeypatch.setattr(module, "LAST_DAY", date(2021, 5, 31))
+    monkeypatch.setattr(phrase_values, "LAST_DAY", date(2021, 5, 31))
     translations = {}
     for seed in (1, 2):
         for text, translation in drawn(source, target, 1_500, seed):
@@ -101,7 +103,7 @@ def test_every_kind_and_every_sentence_comes_up():
     for line in SENTENCES["en"].split("\n"):
         pattern = re.sub(r"\\{\w+\\}", ".+", re.escape(line.strip()))
         assert any(re.fullmatch(pattern, source) for source in sources), line
-    assert set(BARE.split()) < set(module._KINDS)
+    assert set(BARE.split()) < set(phrase_values.KINDS)
 
 
 def test_sentences_have_the_same_slots_in_every_language():
@@ -231,9 +233,9 @@ def test_wrong_requests_are_refused(arguments, message):
 
 def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "babel.dates", None)
-    module._babel.cache_clear()
+    phrase_values._babel.cache_clear()
     try:
         with pytest.raises(MissingExtra, match=r"pip install .*\[phrases\]"):
             phrases("en", "de", 50)
     finally:
-        module._babel.cache_clear()
+        phrase_values._babel.cache_clear()

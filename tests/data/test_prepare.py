@@ -202,6 +202,14 @@ def test_a_changed_input_is_noticed(recipe, tmp_path, change, named):
     second.verify()
 
 
+def test_a_setting_that_is_gone_is_noticed(recipe, tmp_path):
+    out = tmp_path / "x.store"
+    prepare(changed(recipe, case_variants=0.5), tmp_path, out)
+    said = []
+    prepare(recipe, tmp_path, out, say=said.append)
+    assert said[0] == f"{out} is made again, since this changed: data.case_variants"
+
+
 def test_the_same_inputs_give_the_same_store(recipe, tmp_path):
     one, two = (prepare(recipe, tmp_path, tmp_path / name) for name in ("a.store", "b.store"))
     assert one.manifest["files"] == two.manifest["files"]

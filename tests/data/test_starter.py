@@ -216,6 +216,24 @@ def test_a_folder_of_translation_memories_says_its_languages(tmp_path, pairs):
     assert found == [source for source, _ in pairs[:200]]
 
 
+def test_a_table_with_only_a_header_is_one_line(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("source\ttarget\n")
+    with pytest.raises(DataError, match=r"mine\.tsv has no text; expected one sentence per line"):
+        start(tmp_path / "new", path, None)
+
+
+def test_a_lone_surrogate_is_held_out_as_a_replacement_character(tmp_path, pairs):
+    """JSON can contain half a character. The rules of cleaning drop what it becomes."""
+    path = tmp_path / "mine.jsonl"
+    rows = [json.dumps({"en": f"{source} \ud800", "de": target}) for source, target in pairs]
+    path.write_text("\n".join(rows))
+    start(tmp_path / "new", path, None, source_language="en", target_language="de")
+    lines = lines_of(tmp_path / "new/train.en") + lines_of(tmp_path / "new/valid.en")
+    assert [line.rstrip("\ufffd ") for line in lines] == [source for source, _ in pairs]
+    assert all(line.endswith("\ufffd") for line in lines)
+
+
 def test_a_name_without_languages_needs_them(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"en": "a", "de": "b"}\n')

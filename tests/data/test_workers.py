@@ -51,7 +51,7 @@ def test_fewer_than_no_processes_are_refused(tasks):
     with pytest.raises(ConfigError, match="the number of processes is -2; expected at least 1"):
         list(spread(double, range(tasks), -2))
     with pytest.raises(ConfigError, match="the number of processes is -2; expected at least 1"):
-        worker_pool(-2)
+        worker_pool(-2).__enter__()
 
 
 def test_a_script_without_a_main_guard_is_told_so(tmp_path):

@@ -40,7 +40,7 @@ def test_runs_are_tested_on_their_test_text(stores, monkeypatch):
         def translate(self, texts):
             return [SimpleNamespace(text=right[text][self.start :], notices=()) for text in texts]
 
-    monkeypatch.setattr(runs, "_store", lambda run: stores[0])
+    monkeypatch.setattr(runs, "_require_store", lambda run: stores[0])
     monkeypatch.setattr(runs, "Translator", Translator)
     table = runs.compare_translations([Path("bad"), Path("good")])
     assert table.title == f"test text: {len(sources)} sentences, translated with the best models"
@@ -53,7 +53,7 @@ def test_runs_are_tested_on_their_test_text(stores, monkeypatch):
 
 def test_runs_with_different_text_are_not_tested(stores, monkeypatch):
     found = dict(zip(("one", "two"), stores, strict=True))
-    monkeypatch.setattr(runs, "_store", lambda run: found[run.name])
+    monkeypatch.setattr(runs, "_require_store", lambda run: found[run.name])
     with pytest.raises(InputError, match="one and two have different test text; compare the"):
         runs.shared_text([Path("one"), Path("two")])
 

@@ -7,9 +7,9 @@ import torch
 
 from tests.changes import CHANGES, MODERN, SOURCES, V, batch, build
 from transduce.config import SearchConfig
-from transduce.engines.torch import TorchEngine
+from transduce.engines.torch import TorchEngine, teacher_forced
 from transduce.kernels.accelerate import accelerate
-from transduce.training.step import Learner, teacher_forced
+from transduce.training.step import Learner
 
 pytestmark = [
     pytest.mark.gpu,

@@ -61,9 +61,9 @@ def test_runs_that_cannot_be_compared_are_named(tmp_path, capsys, monkeypatch):
     run_command(["compare", "one", "old", "three"])
     shown = capsys.readouterr().out
     assert "different validation text" not in shown
-    assert "three/metrics.jsonl: 1 line left out, which no run has written" in shown
+    assert "three/metrics.jsonl: 1 line ignored: damaged, or changed after the run" in shown
     run_command(["watch", "three", "--once"])
-    assert "three/metrics.jsonl: 1 line left out" in capsys.readouterr().out
+    assert "three/metrics.jsonl: 1 line ignored" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("count", [1, 9])

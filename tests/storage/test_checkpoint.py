@@ -13,10 +13,10 @@ import torch
 
 from tests.fault_injection import FillingDisk, killed_at_each_point, listing, rewrite_manifest
 from transduce.errors import CheckpointError
-from transduce.storage import checkpoint, sealed_folder, tensors
+from transduce.storage import background_saver, checkpoint, sealed_folder, tensors
+from transduce.storage.background_saver import BackgroundSaver
 from transduce.storage.checkpoint import (
     CHECKPOINT,
-    BackgroundSaver,
     average,
     best_checkpoints,
     checkpoints,
@@ -312,7 +312,7 @@ def test_training_goes_on_while_a_state_is_saved_as_it_was(run, held_up):
 
 def test_one_save_is_under_way_at_a_time(run, monkeypatch):
     under_way, most = 0, 0
-    real = checkpoint._save
+    real = background_saver.save_checkpoint
 
     def slow(*arguments):
         nonlocal under_way, most
@@ -323,7 +323,7 @@ def test_one_save_is_under_way_at_a_time(run, monkeypatch):
         under_way -= 1
         return path
 
-    monkeypatch.setattr(checkpoint, "_save", slow)
+    monkeypatch.setattr(background_saver, "save_checkpoint", slow)
     with BackgroundSaver(run, keep=2) as saver:
         for step in range(3, 8):
             saver.save(step, state(step), progress(step), protect=[4])

@@ -229,6 +229,13 @@ def test_a_replacement_killed_between_its_renames_is_undone(sample):
     assert listing(sample.parent) == ["sample"]
 
 
+def test_a_folder_whose_replacement_was_killed_is_not_overwritten(sample):
+    sample.rename(sample.with_name(".sample.replaced"))
+    with pytest.raises(CheckpointError, match="exists already and is never overwritten"):
+        write_folder(sample, KIND, {"a.json": b"other"})
+    assert (sample / "a.json").read_bytes() == FILES["a.json"]
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_disk_that_fills_up_half_way_leaves_no_litter(sample, monkeypatch, replace):
     monkeypatch.setattr(sealed_folder, "open", FillingDisk(2000), raising=False)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.config import Recipe
+from transduce.config import CorpusConfig, Recipe
 from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.data.store import Store
@@ -46,8 +46,8 @@ from transduce.training.memory import (
     choose_micro_batches,
     out_of_memory_note,
 )
-from transduce.training.run import RunState
 from transduce.training.run_folder import FINISHED, read_finished, started_from
+from transduce.training.run_state import RunState
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import catch_signals
 from transduce.training.step import Learner
@@ -222,7 +222,7 @@ def test_a_failed_save_is_reported_at_once(prepared, tmp_path, monkeypatch):
     def full(*_):
         raise CheckpointError("no room")
 
-    monkeypatch.setattr("transduce.storage.checkpoint._save", full)
+    monkeypatch.setattr("transduce.storage.background_saver.save_checkpoint", full)
     monkeypatch.setattr(
         Trainer,
         "_step",
@@ -811,6 +811,23 @@ def test_the_test_set_is_scored_with_the_best_model(prepared, tmp_path, capsys):
     found = Translator(bundle, engine="torch", device="cpu").translate(texts[0])
     expected = score([translation.text for translation in found], texts[1]).bleu.value
     assert test["bleu"] == pytest.approx(expected)
+
+
+def test_all_sentences_of_test_sets_of_different_sizes_are_translated(prepared):
+    path, recipe, _ = prepared
+    for size, name in ((9, "long"), (2, "short")):
+        for language in ("en", "de"):
+            lines = (path.parent / f"test.{language}").read_text().splitlines(keepends=True)
+            (path.parent / f"{name}.{language}").write_text("".join(lines[:size]))
+    corpora = tuple(
+        CorpusConfig(source=(f"{name}.en",), target=(f"{name}.de",)) for name in ("long", "short")
+    )
+    recipe = replace(recipe, data=replace(recipe.data, test=corpora))
+    store = prepare(recipe, path.parent, path.parent / "uneven.store")
+    model = Transformer(replace(recipe.model, vocab_size=store.target_tokenizer.vocab_size))
+    with catch_signals() as signals:
+        result = validate(model, store, recipe, ALONE, signals, "packed", test=True)
+    assert len(result.hypotheses) == len(result.references) == 11
 
 
 def test_fine_tuning_shows_its_scores_before_and_on_the_old_text(prepared, tmp_path, capsys):

@@ -296,6 +296,7 @@ def test_learned_positions_are_never_run_over(bundle):
 def test_settings_change_where_they_are_given():
     assert adjusted(SearchConfig(), beam_size=2, alpha=None) == SearchConfig(beam_size=2)
     assert adjusted(SearchConfig(beam_size=1), n_best=3) == SearchConfig(beam_size=3, n_best=3)
+    assert adjusted(SearchConfig(), ["n_best=6"]) == SearchConfig(beam_size=6, n_best=6)
     sampled = adjusted(SearchConfig(), ["top_k=5", "temperature=0.8"], beam_size=2)
     assert sampled == SearchConfig(beam_size=2, top_k=5, temperature=0.8)
     with pytest.raises(ConfigError, match="expected setting=value, such as temperature"):
@@ -306,6 +307,8 @@ def test_settings_change_where_they_are_given():
         adjusted(SearchConfig(), ["temprature=1"])
     with pytest.raises(ConfigError, match=r"raise search\.beam_size"):
         adjusted(SearchConfig(), beam_size=1, n_best=3)
+    with pytest.raises(ConfigError, match=r"search\.n_best is 'six'; expected int"):
+        adjusted(SearchConfig(), ["n_best=six"])
 
 
 @pytest.mark.parametrize(

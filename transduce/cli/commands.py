@@ -87,7 +87,7 @@ def run(words: Sequence[str], groups: Groups = GROUPS) -> int:
 
 def _is_said_by_another_rank(error: TransduceError) -> bool:
     if error.met_by_rank is not None:
-        return error.is_said_elsewhere
+        return error.is_printed_elsewhere
     # With torchrun, all processes of a machine find the same mistake in the command line. It sets
     # more than two variables; where some are missing, there is no other rank.
     texts = [os.environ.get(name, "") for name in ("LOCAL_RANK", "WORLD_SIZE", "RANK")]

@@ -59,7 +59,7 @@ def _find_setting(option_name: str) -> str:
 
 def _find_foreign(option_name: str) -> str:
     """Return our setting for the name that another library has for it (--lr), or ""."""
-    from transduce.recipe import FOREIGN
+    from transduce.setting_names import FOREIGN
 
     return FOREIGN.get(option_name.replace("-", "_"), "")
 

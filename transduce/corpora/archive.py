@@ -41,7 +41,7 @@ OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
 
 
 class Damaged(DataError):
-    """A file has not the expected content; downloading it again may help."""
+    """A file does not have the expected content; downloading it again may help."""
 
 
 def unpack(path: Path, wanted: Mapping[str, BinaryIO]) -> dict[str, int]:

@@ -263,7 +263,10 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     *(
         Entry(
-            *(f"multi30k-en-{other}", other, "research (Flickr30k)", "captions of photographs"),
+            f"multi30k-en-{other}",
+            other,
+            "research (Flickr30k)",
+            "captions of photographs",
             (
                 _multi30k("train", "train", 29_000),
                 _multi30k("valid", "val", 1_014),
@@ -288,7 +291,10 @@ ENTRIES: tuple[Entry, ...] = (
         for other, pairs in (("de", 17_565), ("es", 16_583), ("fr", 12_681))
     ),
     Entry(
-        *("iwslt2017-en-de", "de", "CC BY-NC-ND 4.0", "talks (TED)"),
+        "iwslt2017-en-de",
+        "de",
+        "CC BY-NC-ND 4.0",
+        "talks (TED)",
         (
             _ted("train", "ted", 206_112),
             _ted("valid", "dev2010", 888),

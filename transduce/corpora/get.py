@@ -135,8 +135,8 @@ def _write_parallel(
         counts: dict[tuple[Path, str], int] = {}
         for archive in dict.fromkeys(archives):
             wanted: dict[str, BinaryIO] = {}
-            for text, its_archive, file in zip(texts, archives, files, strict=True):
-                if its_archive == archive:
+            for text, text_archive, file in zip(texts, archives, files, strict=True):
+                if text_archive == archive:
                     wanted[text.member] = file
             for member, lines in unpack(archive, wanted).items():
                 counts[archive, member] = lines

@@ -1,4 +1,4 @@
-"""Make batches from the pairs of a store: packed into one row, or one sentence a row (§5.1).
+"""Make batches from the pairs of a store: packed into one row, or one sentence per row (§5.1).
 
 Padded and packed batches have the same form: ids, positions and segments, each (B, T). Attention
 stays inside a segment, and padding is the last segment of a row.

@@ -1,4 +1,4 @@
-"""Tokenize shuffled pairs: from a file of text to a file of token ids, one file a task."""
+"""Tokenize shuffled pairs: from files of text to files of token ids, one task for each."""
 
 from __future__ import annotations
 

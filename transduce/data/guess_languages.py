@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from transduce.config import CorpusConfig
@@ -15,6 +15,7 @@ from transduce.errors import ConfigError, DataError, MissingExtra
 
 Files = tuple[Path, ...]  # (source, target), or one file with both languages
 
+IDENTIFIED = 200  # sentences of each side by which a language is identified
 # ISO 639-1, for file names such as train.en.
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
@@ -37,7 +38,7 @@ def guess_languages(files: Files, source: str | None, target: str | None) -> tup
     if source and target:
         return source, target
 
-    guesses = _languages_fromfile_names(files) or container_languages(files[0])
+    guesses = _languages_from_file_names(files) or container_languages(files[0])
     guesses = guesses or _languages_from_text(files)
     languages = (source or guesses[0], target or guesses[1])
     if languages[0] == languages[1]:
@@ -48,7 +49,7 @@ def guess_languages(files: Files, source: str | None, target: str | None) -> tup
     return languages
 
 
-def _languages_fromfile_names(files: Files) -> tuple[str, str] | None:
+def _languages_from_file_names(files: Files) -> tuple[str, str] | None:
     """Return the codes in names such as train.en and train.de, or corpus.en-de.tsv."""
     names = [file.stem if is_compressed(file) else file.name for file in files]
     if len(names) == 2:
@@ -68,23 +69,22 @@ def _languages_from_text(files: Files) -> tuple[str, str]:
     if len(files) == 1 and plain_suffix(files[0]) != ".tsv":
         raise DataError(f"{files[0]} does not say which languages it is in; {advice}")
 
-    first = next(read_files(files, ("source", "target")), None)
+    # A header alone is a chunk without pairs.
+    chunks = read_files(files, ("source", "target"))
+    first = next((chunk for chunk in chunks if chunk.sources), None)
     if first is None:
         raise DataError(f"{file_names(files)} has no text; expected one sentence per line")
     header = (first.sources[0].lower(), first.targets[0].lower())
     if LANGUAGE_CODES.issuperset(header):
         return header
     try:
-        source, target = (langid.identify("\n".join(side)) for side in _sides(first))
+        source = langid.identify("\n".join(first.sources[:IDENTIFIED]))
+        target = langid.identify("\n".join(first.targets[:IDENTIFIED]))
     except MissingExtra:
         raise DataError(
             f"the name of {files[0]} does not end in a language code such as .en; {advice}"
         ) from None
     return source, target
-
-
-def _sides(chunk: Chunk, sentences: int = 200) -> tuple[Sequence[str], Sequence[str]]:
-    return chunk.sources[:sentences], chunk.targets[:sentences]
 
 
 def read_files(files: Files, languages: tuple[str, str]) -> Iterator[Chunk]:

@@ -92,10 +92,9 @@ def read_inputs(
 
 def differences(old: Mapping[str, Any], new: Inputs) -> str:
     """Return what changed since a store was made, in a few words."""
-    changed = []
-    for name, value in new.settings.items():
-        if old["settings"].get(name) != value:
-            changed.append(f"data.{name}")
+    old_settings = old["settings"]
+    names = {**new.settings, **old_settings}
+    changed = [f"data.{n}" for n in names if old_settings.get(n) != new.settings.get(n)]
     for section, corpora in new.sections.items():
         before = old["sections"].get(section, {})
         changed += [f"{section} corpus {name}" for name in before if name not in corpora]

@@ -1,4 +1,4 @@
-"""Codes of languages."""
+"""Language codes, such as zh-Hant: a language, perhaps with a script and a region."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from transduce.data.starter_recipe import recipe_text
 from transduce.data.suggestions import (
     SAMPLE,
     Statistics,
+    measure_text,
     suggest_preset,
     suggest_vocabulary,
 )
@@ -104,20 +105,16 @@ def _refuse_unwritable_name(file: Path) -> None:
 def _count(files: Files, languages: tuple[str, str]) -> Statistics:
     """Count the pairs of a text, and the words and characters of its first pairs."""
     pairs = 0
-    total_words = 0
-    words: set[str] = set()
+    sample: list[str] = []
     for chunk in read_files(files, languages):
         if pairs < SAMPLE:
-            for text in (*chunk.sources, *chunk.targets):
-                found = text.split()
-                total_words += len(found)
-                words.update(found)
-            sampled = pairs + len(chunk)
+            sample += chunk.sources
+            sample += chunk.targets
         pairs += len(chunk)
-    if pairs == 0 or total_words == 0:
+    statistics = measure_text(sample, pairs)
+    if statistics.distinct_words == 0:
         raise DataError(f"{file_names(files)} has no text; expected one sentence per line")
-    characters = set().union(*words)
-    return Statistics(pairs, total_words / (2 * sampled), len(words), len(characters))
+    return statistics
 
 
 def _hold_out(
@@ -131,7 +128,7 @@ def _hold_out(
             f"{file_names(files)} has {pairs} pairs, too few to hold out some for validation; "
             "add text, or pass --valid-source and --valid-target"
         )
-    training, validation = _freefile_names(folder, languages)
+    training, validation = _free_file_names(folder, languages)
     with ExitStack() as stack:
         training_files = [stack.enter_context(whole_file(path)) for path in training]
         validation_files = [stack.enter_context(whole_file(path)) for path in validation]
@@ -140,8 +137,7 @@ def _hold_out(
             for pair in zip(chunk.sources, chunk.targets, strict=True):
                 outputs = training_files if written < pairs - held_out else validation_files
                 for file, text in zip(outputs, pair, strict=True):
-                    # A cell of JSON or Parquet may contain line breaks.
-                    file.write(text.replace("\n", " ").encode() + b"\n")
+                    file.write(_as_line(text))
                 written += 1
     say(
         f"the last {held_out:,} pairs are held out for validation: {file_names(validation)}; "
@@ -150,7 +146,16 @@ def _hold_out(
     return training, validation
 
 
-def _freefile_names(folder: Path, languages: tuple[str, str]) -> tuple[Files, Files]:
+def _as_line(text: str) -> bytes:
+    """Return a text as a line of a file: a cell of JSON or Parquet may contain line breaks.
+
+    Half a UTF-16 pair, which JSON may contain too, becomes U+FFFD, so that cleaning drops it.
+    """
+    valid = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return valid.replace("\n", " ").encode() + b"\n"
+
+
+def _free_file_names(folder: Path, languages: tuple[str, str]) -> tuple[Files, Files]:
     """Return names for training and validation text that no file in the folder has."""
     suffixes = languages if languages[0] != languages[1] else ("source", "target")
     for number in count(1):

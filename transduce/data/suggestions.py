@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 SAMPLE = 20_000  # pairs from which words and characters are counted
@@ -21,6 +22,20 @@ class Statistics:
     words_per_sentence: float  # the average of both sides
     distinct_words: int
     distinct_characters: int
+
+
+def measure_text(texts: Iterable[str], pairs: int) -> Statistics:
+    """Return the statistics of a parallel text of so many pairs, from a sample of both sides."""
+    sentences = 0
+    total_words = 0
+    words: set[str] = set()
+    for text in texts:
+        found = text.split()
+        sentences += 1
+        total_words += len(found)
+        words.update(found)
+    characters = set().union(*words)
+    return Statistics(pairs, total_words / max(sentences, 1), len(words), len(characters))
 
 
 def suggest_preset(pairs: int) -> str:

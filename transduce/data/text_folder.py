@@ -54,13 +54,12 @@ def write_recipe(
     ]
     for split, names in corpora.items():
         for name in names:
-            source, target = (toml_value((f"{name}.{language}",)) for language in languages)
             lines += [
                 "",
                 f"[[data.{SECTIONS[split]}]]",
-                f'name = "{name}"',
-                f"source = {source}",
-                f"target = {target}",
+                f"name = {toml_value(name)}",
+                f"source = {toml_value((f'{name}.{languages[0]}',))}",
+                f"target = {toml_value((f'{name}.{languages[1]}',))}",
             ]
     with whole_file(folder / RECIPE) as file:
         file.write("\n".join([*lines, settings]).encode())

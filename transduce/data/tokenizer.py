@@ -297,7 +297,8 @@ def _explain(
 ) -> ConfigError | RuntimeError:
     """Return what a failed training means for the vocabulary size, which usually causes it."""
     setting = f"data.tokenizer.vocab_size is {config.vocab_size:,}"
-    if needed := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+    needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+    if needed:
         return ConfigError(
             f"{setting}, but the characters of this corpus alone need {int(needed[1]):,}; "
             "raise it, or lower data.tokenizer.character_coverage"
@@ -306,7 +307,8 @@ def _explain(
     try:
         _learn(texts, config, pad=-1)
     except RuntimeError as advice:
-        if largest := re.search(r"a value <= (\d+)", str(advice)):
+        largest = re.search(r"a value <= (\d+)", str(advice))
+        if largest:
             return ConfigError(
                 f"{setting}, but this corpus supports at most {int(largest[1]) + 1:,}; lower it"
             )

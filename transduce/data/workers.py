@@ -45,37 +45,44 @@ def spread(
     if workers <= 1:
         yield from map(work, tasks)
         return
-    pool = worker_pool(workers)
-    try:
+    with worker_pool(workers) as pool:
         waiting: set[Future[Result]] = {pool.submit(work, task) for task in tasks}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Start worker processes for a block. They end with this process, even if it is killed.
+
+    A DataError says that a worker was killed.
+    """
+    _refuse_negative(workers)
+    _hide_standard_input()
+    # "spawn" and not "fork", which would copy the locks that other threads hold.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
+    try:
+        _start_processes(pool, workers)
+        yield pool
     except BrokenProcessPool:
         raise DataError(
             "a worker process was killed, most likely for lack of memory; run the command again "
-            "with fewer --workers: it goes on where it stopped (a Python script also needs: "
-            "if __name__ == '__main__')"
+            "with fewer processes (a Python script also needs: if __name__ == '__main__')"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def worker_pool(workers: int) -> ProcessPoolExecutor:
-    """Start worker processes, which end when this process ends, even if it is killed."""
-    _refuse_negative(workers)
-    _hide_standard_input()
-    # "spawn" and not "fork", which would copy the locks that other threads hold.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
-    # Processes inherit the blocked signal: Ctrl-C does not reach them while they start.
+def _start_processes(pool: ProcessPoolExecutor, workers: int) -> None:
+    """Start all processes of a pool while Ctrl-C is blocked, which they inherit."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for _ in range(workers):
             pool.submit(os.getpid)  # the first task of a process starts it
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return pool
 
 
 def _hide_standard_input() -> None:
@@ -91,7 +98,7 @@ def _hide_standard_input() -> None:
 def _refuse_negative(workers: int) -> None:
     if workers < 0:
         raise ConfigError(
-            f"the number of processes is {workers}; expected at least 1, or 0 for one for each core"
+            f"the number of processes is {workers}; expected at least 1, or 0 to use every core"
         )
 
 

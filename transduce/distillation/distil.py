@@ -64,11 +64,12 @@ def distil(
     search = functools.partial(adjusted, beam_size=beam_size)
     translator = Translator(teacher, device=device, search=search)
     languages = (settings.data.source_language, settings.data.target_language)
-    spoken = (translator.recipe.data.source_language, translator.recipe.data.target_language)
-    if languages != spoken:
+    teacher_data = translator.recipe.data
+    teacher_languages = (teacher_data.source_language, teacher_data.target_language)
+    if languages != teacher_languages:
         raise ConfigError(
-            f"{recipe} is for {'-'.join(languages)}, but the teacher translates {'-'.join(spoken)};"
-            " use a teacher for the same languages"
+            f"{recipe} is for {'-'.join(languages)}, but the teacher translates "
+            f"{'-'.join(teacher_languages)}; use a teacher for the same languages"
         )
 
     sources = unique_sources(settings, base, more_text)

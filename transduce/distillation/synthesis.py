@@ -125,10 +125,10 @@ def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path)
         for start in range(0, len(texts), PART):
             part = folder / "parts" / f"{start:09}.json"
             parts.append(part)
-            some = list(texts[start : start + PART])
+            part_texts = list(texts[start : start + PART])
             if not part.exists():
-                write_json(part, _translate(translator, some))
-            advance(len(some))
+                write_json(part, _translate(translator, part_texts))
+            advance(len(part_texts))
     return parts
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from transduce.config import SearchConfig
-from transduce.engines.torch import Engine, log_probabilities
+from transduce.engines.torch import Engine, log_probabilities, teacher_forced
 from transduce.errors import ExportError
 from transduce.model import Tokens
 
@@ -97,18 +96,12 @@ def sample_ids(ids: Sequence[int], chance: random.Random) -> list[list[int]]:
 
 @torch.inference_mode()
 def plain_log_probs(model: Any, source: Sequence[int], target: Sequence[int]) -> list[float]:
-    """Return the log-probability of each target token, which the model reads all at once.
-
-    As in training, a model with a `forward` of its own is called; otherwise `encode` and `decode`.
-    """
+    """Return the log-probability of each target token, which the model reads all at once."""
     device = next(model.parameters()).device
     pad = model.config.pad
     sources = Tokens.padded([source], model.config.source_pad).to(device)
     inputs = Tokens.padded([target], pad).shifted_right(pad).to(device)
-    if type(model).forward is not nn.Module.forward:
-        logits = model(sources, inputs)  # (1, T, V)
-    else:
-        logits, _ = model.decode(inputs, model.encode(sources))
+    logits = teacher_forced(model, sources, inputs)  # (1, T, V)
     ids = torch.tensor(target, device=device)[:, None]
     log_probs: list[float] = log_probabilities(logits[0]).gather(-1, ids)[:, 0].tolist()
     return log_probs

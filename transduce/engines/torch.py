@@ -110,6 +110,26 @@ def load_model(
     return model.to(device).eval().requires_grad_(False)
 
 
+def teacher_forced(model: Any, source: Tokens, inputs: Tokens) -> Tensor:
+    """Return the logits of every target position, (B, T, V).
+
+    A model with a `forward` of its own is called; otherwise its `encode` and `decode` are.
+    """
+    if type(model).forward is not nn.Module.forward:
+        logits: Tensor = model(source, inputs)
+    else:
+        logits = model.decode(inputs, model.encode(source))[0]
+
+    # A wrong shape would otherwise surface as a confusing error inside the loss.
+    expected = (*inputs.ids.shape, model.config.vocab_size)
+    if logits.shape != expected:
+        raise ConfigError(
+            f"the model {type(model).__name__} returned logits of shape {tuple(logits.shape)}; "
+            f"expected {expected}: rows, tokens, vocabulary"
+        )
+    return logits
+
+
 class TorchEngine:
     """Searches with one model on a device, or with the mean probability of several.
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from transduce.engines.torch import TorchEngine, load_model, log_probabilities
+from transduce.engines.torch import TorchEngine, load_model, log_probabilities, teacher_forced
 from transduce.errors import InputError
 from transduce.model import PADDING_SEGMENT, Tokens
 from transduce.translation.translator import Translator
@@ -90,12 +90,7 @@ def _loss(model: Any, batch: Sequence[Pair]) -> float:
     source = Tokens.padded([source for source, _ in batch], model.config.source_pad).to(device)
     target = Tokens.padded([target for _, target in batch], model.config.pad).to(device)
     inputs = target.shifted_right(model.config.pad)
-    # As in training, a model with a `forward` of its own is called.
-    if type(model).forward is not nn.Module.forward:
-        logits = model(source, inputs)  # (B, T, V)
-    else:
-        logits, _ = model.decode(inputs, model.encode(source))
-    return loss_sum(logits, target)
+    return loss_sum(teacher_forced(model, source, inputs), target)
 
 
 def loss_sum(logits: Tensor, target: Tokens) -> float:

@@ -44,7 +44,7 @@ def compare_translations(runs: Sequence[Path]) -> Table:
 
 def shared_text(runs: Sequence[Path]) -> SharedText:
     """Return the test text of the runs, or else their validation text; all must have the same."""
-    stores = [_store(run) for run in runs]
+    stores = [_require_store(run) for run in runs]
     for kind, sections in (
         ("test text", [store.test for store in stores]),
         ("validation text", [store.validation for store in stores]),
@@ -60,12 +60,20 @@ def shared_text(runs: Sequence[Path]) -> SharedText:
     raise InputError(f"the runs have neither test nor validation text in common; {REMEDY}")
 
 
-def _store(run: Path) -> Store:
+def find_store(run: Path) -> Store | None:
+    """Open the token store that a run was trained on; None if it is gone or damaged."""
     path = read_metrics(run).attempt.get("store")
     try:
-        return Store(Path(str(path)))
+        return Store(Path(path)) if isinstance(path, str) else None
     except (TransduceError, OSError):
-        raise InputError(f"the text of {run} is gone; {REMEDY}") from None
+        return None
+
+
+def _require_store(run: Path) -> Store:
+    store = find_store(run)
+    if store is None:
+        raise InputError(f"the text of {run} is gone; {REMEDY}")
+    return store
 
 
 def _texts(section: Section) -> tuple[list[str], list[str]]:

@@ -57,7 +57,7 @@ def verify_model(
 
 
 class _Runtime:
-    """A model in CTranslate2, called as its users do: sources lack the end if it adds it itself."""
+    """A model in CTranslate2. With `adds_end` it adds the end of a source itself."""
 
     name = "CTranslate2"
 

@@ -82,8 +82,8 @@ class Vocabulary:
         )
 
     @property
-    def said(self) -> range:
-        """Our ids of the pieces that may be in a translation."""
+    def generated_ids(self) -> range:
+        """Our ids of the pieces that the model may generate."""
         return range(2, len(self.names) - 1 - self.orphans)
 
 
@@ -102,30 +102,32 @@ def import_model(folder: Path, out: Path) -> dict[str, Any]:
         )
 
     # Tokenizers: one file for both languages if they are equal.
-    theirs, tokenizer = _load(folder)
+    marian, tokenizer = _load(folder)
     source = _vocabulary(folder, tokenizer, "source")
     target = _vocabulary(folder, tokenizer, "target")
     size = max(len(source.names), len(target.names))
-    both = Vocabularies(source.filled(size), target.filled(size))
+    source = source.filled(size)
+    target = target.filled(size)
+    vocabularies = Vocabularies(source, target)
     files = {
-        "source.model": arrange((folder / "source.spm").read_bytes(), both.source.names, "source"),
-        "target.model": arrange((folder / "target.spm").read_bytes(), both.target.names, "target"),
+        "source.model": arrange((folder / "source.spm").read_bytes(), source.names, "source"),
+        "target.model": arrange((folder / "target.spm").read_bytes(), target.names, "target"),
     }
     if files["source.model"] == files["target.model"]:
         files = {"tokenizer.model": files["source.model"]}
 
     # The model.
-    weights, sharing = _weights(theirs, both)
-    recipe = _recipe(theirs, tokenizer, both, sharing, joint="tokenizer.model" in files)
-    ours = Transformer(recipe.model).eval()
-    weights = {name: weights[name] for name in ours.state_dict()}
-    ours.load_state_dict(weights)
+    weights, sharing = _weights(marian, vocabularies)
+    recipe = _recipe(marian, tokenizer, vocabularies, sharing, joint="tokenizer.model" in files)
+    model = Transformer(recipe.model).eval()
+    weights = {name: weights[name] for name in model.state_dict()}
+    model.load_state_dict(weights)
 
     # Compare. OPUS-MT excludes padding by `bad_words_ids`, which a model alone does not know.
-    theirs.final_logits_bias[0, both.target.ids[-1]] = NEVER
-    ids = Ids(both.source.ids, both.target.ids)
-    figures = verify(ours, MarianRuntime(theirs, ids), said=both.target.said)
-    verify_tokenizer(tokenizer, *Tokenizer.pair(files), ids, both.target.said)
+    marian.final_logits_bias[0, target.ids[-1]] = NEVER
+    ids = Ids(source.ids, target.ids)
+    figures = verify(model, MarianRuntime(marian, ids), target_ids=target.generated_ids)
+    verify_tokenizer(tokenizer, *Tokenizer.pair(files), ids, target.generated_ids)
 
     origin = {"imported from": f"the MarianMT folder {folder.resolve().name}"}
     save_bundle(out, recipe, weights, files, {}, origin | figures)
@@ -229,18 +231,18 @@ def _vocabulary(folder: Path, tokenizer: Any, side: Side) -> Vocabulary:
     )
 
 
-def _weights(theirs: Any, both: Vocabularies) -> tuple[dict[str, Tensor], Sharing]:
+def _weights(marian: Any, vocabularies: Vocabularies) -> tuple[dict[str, Tensor], Sharing]:
     """Return our weights by name for any kind of sharing, and the sharing that loses nothing."""
-    config = theirs.config
-    state = theirs.state_dict()
+    config = marian.config
+    state = marian.state_dict()
     order = torch.argsort(halves(config.d_model))
     weights = {}
     for name, (other, axis) in places(_model(config)).items():
         weights[name] = state[other] if axis is None else state[other].index_select(axis, order)
 
     # Bring the rows of embeddings and output into our order.
-    source = torch.tensor(both.source.ids)
-    target = torch.tensor(both.target.ids)
+    source = torch.tensor(vocabularies.source.ids)
+    target = torch.tensor(vocabularies.target.ids)
     weights["output_bias"] = weights["output_bias"][0, target]
     rows = {
         "source_embedding.weight": source,
@@ -256,7 +258,7 @@ def _weights(theirs: Any, both: Vocabularies) -> tuple[dict[str, Tensor], Sharin
                 "row for each"
             )
         weights[name] = weights[name][ids]
-    weights["output_bias"][both.target.said.stop :] = NEVER
+    weights["output_bias"][vocabularies.target.generated_ids.stop :] = NEVER
     weights["output_bias"][-1] = 0  # padding needs no bias: it is never generated
 
     tied = torch.equal(weights["target_embedding.weight"], weights["output.weight"])
@@ -294,11 +296,11 @@ def _model(config: Any, **settings: Any) -> ModelConfig:
 
 
 def _recipe(
-    theirs: Any, tokenizer: Any, both: Vocabularies, sharing: Sharing, *, joint: bool
+    marian: Any, tokenizer: Any, vocabularies: Vocabularies, sharing: Sharing, *, joint: bool
 ) -> Recipe:
-    config = theirs.config
-    search = theirs.generation_config
-    size = len(both.target.names)
+    config = marian.config
+    search = marian.generation_config
+    size = len(vocabularies.target.names)
     return Recipe(
         model=_model(config, sharing=sharing, vocab_size=size),
         data=DataConfig(

@@ -32,13 +32,23 @@ from transduce.exporters.verification import verify
 from transduce.storage.bundle import Bundle
 from transduce.storage.model_card import facts, front_matter, title
 
-# The settings of a model that Marian supports: these with any value, ...
+# Settings that Marian supports with any value.
 _ANY_VALUE = {
-    *("vocab_size", "N", "N_decoder", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions"),
-    *("attention_bias", "output_bias", "sharing"),
+    "vocab_size",
+    "N",
+    "N_decoder",
+    "d_model",
+    "d_ff",
+    "h",
+    "d_k",
+    "d_v",
+    "max_positions",
+    "attention_bias",
+    "output_bias",
+    "sharing",
     *TRAINING_ONLY,
 }
-# ... and these with some. Any other setting must have its default value.
+# Settings that it supports with these values. Any other setting must have its default value.
 _VALUES = {"norm_eps": (NORM_EPS,), "activation": tuple(ACTIVATIONS)}
 
 
@@ -67,33 +77,33 @@ def export(bundle: Bundle, out: Path) -> dict[str, Any]:
 def _marian(bundle: Bundle) -> Any:
     """Return the Marian model with the bundle's weights."""
     library = transformers()
-    ours = bundle.recipe.model
+    model_config = bundle.recipe.model
     search = bundle.recipe.search
     max_length = max(1024, bundle.recipe.data.max_tokens)
     special: dict[str, Any] = {
         "eos_token_id": 0,
-        "pad_token_id": ours.pad,
-        "decoder_start_token_id": ours.pad,
+        "pad_token_id": model_config.pad,
+        "decoder_start_token_id": model_config.pad,
     }
     config = library.MarianConfig(
-        vocab_size=ours.vocab_size,
-        decoder_vocab_size=ours.vocab_size,
-        d_model=ours.d_model,
-        encoder_layers=ours.N,
-        decoder_layers=ours.decoder_layers,
-        encoder_attention_heads=ours.h,
-        decoder_attention_heads=ours.h,
-        encoder_ffn_dim=ours.d_ff,
-        decoder_ffn_dim=ours.d_ff,
-        activation_function=ACTIVATIONS[ours.activation],
-        dropout=ours.p_drop,
-        attention_dropout=ours.p_drop_attention,
-        activation_dropout=ours.p_drop_activation,
+        vocab_size=model_config.vocab_size,
+        decoder_vocab_size=model_config.vocab_size,
+        d_model=model_config.d_model,
+        encoder_layers=model_config.N,
+        decoder_layers=model_config.decoder_layers,
+        encoder_attention_heads=model_config.h,
+        decoder_attention_heads=model_config.h,
+        encoder_ffn_dim=model_config.d_ff,
+        decoder_ffn_dim=model_config.d_ff,
+        activation_function=ACTIVATIONS[model_config.activation],
+        dropout=model_config.p_drop,
+        attention_dropout=model_config.p_drop_attention,
+        activation_dropout=model_config.p_drop_activation,
         max_position_embeddings=max_length,
         scale_embedding=True,
         forced_eos_token_id=None,
-        share_encoder_decoder_embeddings=ours.sharing == "three-way",
-        tie_word_embeddings=ours.sharing != "none",
+        share_encoder_decoder_embeddings=model_config.sharing == "three-way",
+        tie_word_embeddings=model_config.sharing != "none",
         architectures=["MarianMTModel"],
         **special,
     )
@@ -107,7 +117,7 @@ def _marian(bundle: Bundle) -> Any:
 
     generation: dict[str, Any] = {"max_length": max_length}
     if search.beam_size > 1:
-        # The library has another formula than ours; the same exponent comes closest.
+        # The library has another formula than transduce; the same exponent comes closest.
         generation["length_penalty"] = search.alpha
     model.generation_config = library.GenerationConfig(
         num_beams=search.beam_size, **special, **generation
@@ -117,16 +127,17 @@ def _marian(bundle: Bundle) -> Any:
 
 def _weights(bundle: Bundle) -> dict[str, Tensor]:
     """Return the bundle's weights by Marian's names, with its order of dimensions."""
-    ours = bundle.weights()
+    stored = bundle.weights()
     config = bundle.recipe.model
     order = halves(config.d_model)
     weights = {}
-    for name, (theirs, axis) in places(config).items():
-        if name in ours:
-            weights[theirs] = ours[name] if axis is None else ours[name].index_select(axis, order)
+    for name, (marian_name, axis) in places(config).items():
+        if name in stored:
+            weight = stored[name]
+            weights[marian_name] = weight if axis is None else weight.index_select(axis, order)
         elif name.endswith(".bias"):
-            matrix = ours[f"{name.removesuffix('bias')}weight"]
-            weights[theirs] = torch.zeros_like(matrix[:, 0])
+            matrix = stored[f"{name.removesuffix('bias')}weight"]
+            weights[marian_name] = torch.zeros_like(matrix[:, 0])
 
     # Shared matrices have several names there.
     target = weights["model.decoder.embed_tokens.weight"]
@@ -135,7 +146,7 @@ def _weights(bundle: Bundle) -> dict[str, Tensor]:
     if config.sharing == "three-way":
         weights["model.shared.weight"] = target
 
-    bias = ours.get("output_bias", torch.zeros(config.vocab_size)).clone()
+    bias = stored.get("output_bias", torch.zeros(config.vocab_size)).clone()
     bias[-1] = NEVER  # padding is never generated
     weights["final_logits_bias"] = bias[None]
     return weights

@@ -52,30 +52,32 @@ def places(config: ModelConfig) -> dict[str, Place]:
     }
     for stack, depth in (("encoder", config.N), ("decoder", config.decoder_layers)):
         for index in range(depth):
-            ours = f"{stack}.{index}"
-            theirs = f"model.{stack}.layers.{index}"
-            for attention, other in _ATTENTIONS.items():
+            layer = f"{stack}.{index}"
+            marian = f"model.{stack}.layers.{index}"
+            for attention, marian_attention in _ATTENTIONS.items():
                 if stack == "encoder" and attention == "cross_attention":
                     continue
+                name = f"{layer}.{attention}"
+                marian_name = f"{marian}.{marian_attention}"
                 for part, projection in _PROJECTIONS.items():
-                    our_name = f"{ours}.{attention}.{part}"
-                    their_name = f"{theirs}.{other}.{projection}"
-                    _linear(found, our_name, their_name, part == "w_o")
-                _norm(found, f"{ours}.{attention}_residual.norm", f"{theirs}.{other}_layer_norm")
-            _linear(found, f"{ours}.feed_forward.w_1", f"{theirs}.fc1", False)
-            _linear(found, f"{ours}.feed_forward.w_2", f"{theirs}.fc2", True)
-            _norm(found, f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
+                    writes = part == "w_o"
+                    _linear(found, f"{name}.{part}", f"{marian_name}.{projection}", writes)
+                _norm(found, f"{name}_residual.norm", f"{marian_name}_layer_norm")
+            _linear(found, f"{layer}.feed_forward.w_1", f"{marian}.fc1", False)
+            _linear(found, f"{layer}.feed_forward.w_2", f"{marian}.fc2", True)
+            _norm(found, f"{layer}.feed_forward_residual.norm", f"{marian}.final_layer_norm")
     return found
 
 
-def _linear(found: dict[str, Place], ours: str, theirs: str, writes: bool) -> None:
-    found[f"{ours}.weight"] = Place(f"{theirs}.weight", 0 if writes else 1)
-    found[f"{ours}.bias"] = Place(f"{theirs}.bias", 0 if writes else None)
+def _linear(found: dict[str, Place], name: str, marian_name: str, writes: bool) -> None:
+    """Add a linear layer, which writes into the residual stream or reads from it."""
+    found[f"{name}.weight"] = Place(f"{marian_name}.weight", 0 if writes else 1)
+    found[f"{name}.bias"] = Place(f"{marian_name}.bias", 0 if writes else None)
 
 
-def _norm(found: dict[str, Place], ours: str, theirs: str) -> None:
-    found[f"{ours}.weight"] = Place(f"{theirs}.weight", 0)
-    found[f"{ours}.bias"] = Place(f"{theirs}.bias", 0)
+def _norm(found: dict[str, Place], name: str, marian_name: str) -> None:
+    found[f"{name}.weight"] = Place(f"{marian_name}.weight", 0)
+    found[f"{name}.bias"] = Place(f"{marian_name}.bias", 0)
 
 
 def halves(d_model: int) -> Tensor:
@@ -152,32 +154,32 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def verify_tokenizer(
-    theirs: Any,
+    marian: Any,
     source: Tokenizer,
     target: Tokenizer,
     ids: Ids | None = None,
-    said: range | None = None,
+    target_ids: range | None = None,
 ) -> None:
-    """Raise an ExportError unless both tokenizers encode and decode random samples alike."""
+    """Raise an ExportError unless Marian's tokenizer encodes and decodes samples like ours."""
     chance = random.Random(2)
-    codes, plain = _pieces(source, range(2, source.pad))
-    texts = [text.strip() for text in source.decode_batch(sample_ids(plain, chance))]
+    codes, plain_sources = _pieces(source, range(2, source.pad))
+    texts = [text.strip() for text in source.decode_batch(sample_ids(plain_sources, chance))]
     with_codes = [
         f"{code} {text}" for code, text in zip(codes, itertools.cycle(texts), strict=False)
     ]
     for text in [*texts, *with_codes]:
         expected = [ids.source[token] if ids else token for token in source.encode(text)]
-        found = theirs(text).input_ids
+        found = marian(text).input_ids
         if found != expected:
             raise ExportError(
                 f"transformers encodes {text!r} as the tokens {found}, but transduce as {expected}"
             )
 
-    _, target_ids = _pieces(target, said or range(2, target.pad))
-    for tokens in sample_ids(target_ids, chance):
+    _, plain_targets = _pieces(target, target_ids or range(2, target.pad))
+    for tokens in sample_ids(plain_targets, chance):
         expected_text = target.decode(tokens).strip()
-        their_tokens = [ids.target[token] if ids else token for token in tokens]
-        found_text = theirs.decode(their_tokens).strip()
+        marian_tokens = [ids.target[token] if ids else token for token in tokens]
+        found_text = marian.decode(marian_tokens).strip()
         if found_text != expected_text:
             raise ExportError(
                 f"transformers decodes the tokens {tokens} as {found_text!r}, but transduce as "

@@ -31,15 +31,20 @@ class Runtime(Protocol):
 
 
 def verify(
-    model: Transformer, runtime: Runtime, *, said: range | None = None, tolerance: float = TOLERANCE
+    model: Transformer,
+    runtime: Runtime,
+    *,
+    target_ids: range | None = None,
+    tolerance: float = TOLERANCE,
 ) -> dict[str, Any]:
     """Compare log-probabilities and greedy translations of random samples, and return figures.
 
-    `said` are the ids that may be in a target. An ExportError names the first difference.
+    `target_ids` are the ids that may be in a target; by default all but the special ones. An
+    ExportError names the first difference.
     """
     # Log-probabilities of random targets.
     worst = compare_log_probs(
-        model, runtime.name, runtime.log_probs, targets=said or (), tolerance=tolerance
+        model, runtime.name, runtime.log_probs, targets=target_ids or (), tolerance=tolerance
     )
 
     # Greedy translations. They may differ where rounding could have decided.

@@ -113,7 +113,7 @@ class History:
         if not self.damaged:
             return []
         lines = "1 line" if self.damaged == 1 else f"{self.damaged:,} lines"
-        return [f"{run / FILE_NAME}: {lines} left out, which no run has written"]
+        return [f"{run / FILE_NAME}: {lines} ignored: damaged, or changed after the run"]
 
     def of(self, kind: str) -> list[Record]:
         """Return the records of a kind."""

@@ -1,4 +1,4 @@
-"""Checkpoints: complete training states on disk, verified when read and saved in the background.
+"""Checkpoints: complete training states on disk, verified when they are read.
 
 A run has `step-NNNNNN/` folders (see `sealed_folder`) with one safetensors file per group of
 tensors (weights, optimizer, random states) and `progress.json` for everything else.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -84,7 +83,21 @@ def save_checkpoint(folder: Path, step: int, tensors: Groups, progress: Mapping[
 
     An existing, undamaged checkpoint of the same step stays as it is.
     """
-    return _save(folder, step, tensors, _encode(step, progress))
+    tidy(folder)
+    path = folder / f"step-{step:06d}"
+
+    # A damaged checkpoint of the same step makes way; `write_folder` refuses a newer format.
+    if path.exists():
+        if verifies(path):
+            return path
+        if not has_newer_format(path, CHECKPOINT):
+            delete_folder(path, CHECKPOINT)
+
+    text = json.dumps({**progress, "step": step}, indent=1)
+    files: dict[str, Content] = {PROGRESS: text.encode()}
+    for group, members in tensors.items():
+        files[_file_of(group)] = members
+    return write_folder(path, CHECKPOINT, files)
 
 
 def load_newest(
@@ -181,123 +194,6 @@ def _types(file: Any) -> dict[str, TensorType]:
     return {
         name: TensorType(part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()
     }
-
-
-class BackgroundSaver:
-    """Saves checkpoints in a thread while training goes on.
-
-    `save` copies the state and returns. One save runs at a time, and an error in the thread is
-    raised by the next call. In distributed training only one rank has a saver.
-    """
-
-    def __init__(self, folder: Path, keep: int | None = None) -> None:
-        self.folder = folder
-        self.keep = keep
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._saving: Future[Path] | None = None
-
-    def save(
-        self, step: int, tensors: Groups, progress: Mapping[str, Any], protect: Collection[int] = ()
-    ) -> None:
-        """Save the current state, then remove old checkpoints.
-
-        The last `keep` checkpoints and the protected steps stay.
-        """
-        self.wait()
-        text = _encode(step, progress)
-        copies, stream = _snapshot(tensors)
-        self._saving = self._thread.submit(self._write, step, copies, text, tuple(protect), stream)
-
-    def wait(self) -> Path | None:
-        """Wait for the running save, if any, and return the folder that it wrote."""
-        saving = self._saving
-        self._saving = None
-        return None if saving is None else saving.result()
-
-    def look(self) -> None:
-        """Raise the error of the last save, if it has ended with one."""
-        if self._saving is not None and self._saving.done():
-            self.wait()
-
-    def __enter__(self) -> BackgroundSaver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.wait()
-        finally:
-            self._thread.shutdown()
-
-    def _write(
-        self,
-        step: int,
-        tensors: Groups,
-        text: bytes,
-        protect: tuple[int, ...],
-        stream: torch.cuda.Stream | None,
-    ) -> Path:
-        with nullcontext() if stream is None else torch.cuda.stream(stream):
-            path = _save(self.folder, step, tensors, text)
-        if self.keep is not None:
-            keep_last(self.folder, self.keep, protect)
-        return path
-
-
-def _snapshot(groups: Groups) -> tuple[Groups, torch.cuda.Stream | None]:
-    """Return a copy that training does not change, and the CUDA stream on which to read it.
-
-    If the copy takes less than half of the free GPU memory, it is made there: copying it to main
-    memory and writing it then does not delay training. Otherwise it is made in main memory, and
-    training waits for it.
-    """
-    on_gpu = [tensor for group in groups.values() for tensor in group.values() if tensor.is_cuda]
-    if not on_gpu:
-        return _map(groups, Tensor.clone), None
-
-    free_bytes, _ = torch.cuda.mem_get_info()
-    fits_on_gpu = sum(tensor.nbytes for tensor in on_gpu) < free_bytes / 2
-
-    def copy(tensor: Tensor) -> Tensor:
-        return tensor.clone() if fits_on_gpu or not tensor.is_cuda else _to_pinned(tensor)
-
-    copies = _map(groups, copy)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    if not fits_on_gpu:
-        stream.synchronize()
-    return copies, stream
-
-
-def _to_pinned(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
-
-
-def _map(groups: Groups, function: Callable[[Tensor], Tensor]) -> Groups:
-    """Apply a function to each tensor."""
-    mapped = {}
-    for key, group in groups.items():
-        mapped[key] = {name: function(tensor.detach()) for name, tensor in group.items()}
-    return mapped
-
-
-def _encode(step: int, progress: Mapping[str, Any]) -> bytes:
-    return json.dumps({**progress, "step": step}, indent=1).encode()
-
-
-def _save(folder: Path, step: int, tensors: Groups, progress: bytes) -> Path:
-    tidy(folder)
-    path = folder / f"step-{step:06d}"
-
-    # A damaged checkpoint of the same step makes way; `write_folder` refuses a newer format.
-    if path.exists():
-        if verifies(path):
-            return path
-        if not has_newer_format(path, CHECKPOINT):
-            delete_folder(path, CHECKPOINT)
-    files: dict[str, Content] = {PROGRESS: progress}
-    for group, members in tensors.items():
-        files[_file_of(group)] = members
-    return write_folder(path, CHECKPOINT, files)
 
 
 def _load(

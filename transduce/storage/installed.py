@@ -9,7 +9,7 @@ from transduce.errors import BundleError
 from transduce.storage.sealed_folder import MANIFEST, current_folder
 
 PACKAGED = Path(__file__).parent.parent / "bundles"  # models that come with the package
-DEFAULT = "en-de"  # the one of them that is used if nobody names a model
+DEFAULT = "en-de"  # the packaged model that is used by default
 RUNS = Path("runs")
 
 
@@ -28,7 +28,11 @@ def installed_bundles(runs: Path = RUNS) -> list[Installed]:
     packaged.sort(key=lambda path: path.name != DEFAULT)
 
     # Of each run its best model, the newest first.
-    of_runs = {run: bundle for run in runs.glob("*") if (bundle := _bundle_of(run))}
+    of_runs: dict[Path, Path] = {}
+    for run in runs.glob("*"):
+        bundle = _bundle_of(run)
+        if bundle is not None:
+            of_runs[run] = bundle
     newest_first = sorted(of_runs, key=lambda run: _written_at(of_runs[run]), reverse=True)
     return [
         *(Installed(path.name, path, is_packaged=True) for path in packaged),

@@ -52,6 +52,7 @@ def write_folder(
 
     With `replace`, an existing folder stays complete until the new one is.
     """
+    tidy(path.parent, path.name)  # this may bring an existing folder back
     may_replace = replace and (path / MANIFEST).is_file()
     if path.exists() and not may_replace:
         raise kind.error(
@@ -61,7 +62,6 @@ def write_folder(
     draft = path.with_name(f".{path.name}.writing-{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        tidy(path.parent, path.name)
         if shutil.disk_usage(path.parent).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -95,15 +95,15 @@ class World:
         if self.is_main:
             try:
                 work()
-            except BaseException as met:
-                error = met
+            except BaseException as failure:
+                error = failure
         if self.size > 1:
             has_failed = torch.tensor(int(error is not None))
             group = dist.new_group(backend="gloo", timeout=timedelta(days=7))
             dist.broadcast(has_failed, 0, group)
             if has_failed and error is None:
                 error = RankError(f"rank {self.rank} ends, because rank 0 has failed")
-                error.is_said_elsewhere = True
+                error.is_printed_elsewhere = True
         if error is not None:
             raise error
 
@@ -152,7 +152,7 @@ class _Failures:
         self._store = PrefixStore(f"failures-{attempt}", store)
         self._world = world
 
-    def is_said_elsewhere(self, error: TransduceError) -> bool:
+    def is_printed_elsewhere(self, error: TransduceError) -> bool:
         """Return whether another rank prints this error, or the one that caused it."""
         try:
             if isinstance(error, RankError):
@@ -206,7 +206,7 @@ def world(device: str | None = None) -> Iterator[World]:
         error.met_by_rank = current.rank
         if store is not None:
             failures = _Failures(current, store)
-            error.is_said_elsewhere |= failures.is_said_elsewhere(error)
+            error.is_printed_elsewhere |= failures.is_printed_elsewhere(error)
             dist.destroy_process_group()  # which tells ranks that wait for this one
             failures.wait()
         raise

@@ -1,4 +1,4 @@
-"""Fine-tuning: what it gains on its own text, and what it loses on the text of the first training.
+"""Fine-tuning: its recipe, and what it loses on the text of the first training.
 
 The validation text of the first training is found through the folder of that run, if it is still
 there.
@@ -8,23 +8,77 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
+from transduce.config import Recipe
 from transduce.data.store import Store
-from transduce.errors import TransduceError
-from transduce.monitoring.metrics import read_metrics
+from transduce.errors import ConfigError, TransduceError
+from transduce.evaluation.runs import find_store
+from transduce.recipe import DERIVED, differences, read_override
 from transduce.storage.bundle import Bundle
 from transduce.training.validation import Validation
 
 NOTABLE = 0.5  # BLEU; a smaller loss on the old text is not mentioned as a loss
+# Settings of the model that may change in fine-tuning; the others are those of the bundle.
+FREE_TO_TUNE = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")
+
+
+def fine_tuning_recipe(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe with the model and the tokenizer of a bundle, to fine-tune it.
+
+    An override that contradicts the bundle is an error.
+    """
+    # Take the model and the tokenizer from the bundle.
+    tunable = {name: getattr(recipe.model, name) for name in FREE_TO_TUNE}
+    model = replace(bundle.recipe.model, **tunable)
+    tokenizer = replace(
+        bundle.recipe.data.tokenizer,
+        joint="tokenizer.model" in bundle.tokenizer_files,
+        sampling=recipe.data.tokenizer.sampling,
+        variants=recipe.data.tokenizer.variants,
+    )
+    tuned = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
+
+    # Refuse an override that this would silently undo.
+    changed = differences(recipe, tuned)
+    for override in overrides:
+        for name in _setting_names(*read_override(override)):
+            if name in changed:
+                requested, kept = changed[name]
+                raise ConfigError(
+                    f"{name} is {requested}, but {kept} in {bundle.path}; fine-tuning keeps the "
+                    "model and the tokenizer of the bundle: remove this setting"
+                )
+    return tuned
+
+
+def unused_settings(recipe: Recipe, tuned: Recipe) -> str | None:
+    """Return a line that names the settings which fine-tuning does not use, or None."""
+    changed = differences(recipe, tuned)
+    unused = [f"{name} = {changed[name][0]}" for name in changed if name not in DERIVED]
+    if not unused:
+        return None
+    return (
+        "fine-tuning keeps the model and the tokenizer of the bundle; these settings of the "
+        f"recipe are not used: {', '.join(unused)}"
+    )
+
+
+def _setting_names(name: str, value: Any) -> list[str]:
+    """Return the name of a setting, or the names of all settings in a section."""
+    if not isinstance(value, dict):
+        return [name]
+    names = []
+    for key in value:
+        names += _setting_names(f"{name}.{key}", value[key])
+    return names
 
 
 def find_old_store(bundle: Bundle, tokenizers: Sequence[str]) -> Store | None:
     """Return the store that the bundle's run was trained on, or None if it is not there."""
-    run = bundle.path.parent
     try:
-        path = read_metrics(run).attempt.get("store")
-        store = Store(Path(path)) if isinstance(path, str) else None
+        store = find_store(bundle.path.parent)
         if store is None or not store.validation.pairs:
             return None
         found = [store.source_tokenizer.fingerprint, store.target_tokenizer.fingerprint]

@@ -49,7 +49,9 @@ class Meter:
 
         # Average over the steps that were not skipped.
         finite = torch.isfinite(norms)
-        objective = loss = norm = math.nan
+        objective = math.nan
+        loss = math.nan
+        norm = math.nan
         if finite.any():
             finite_tokens = max(int(tokens[finite].sum()), 1)
             objective, loss = (sums[finite].sum(0) / finite_tokens).tolist()

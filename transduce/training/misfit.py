@@ -1,7 +1,8 @@
-"""What in a saved training state does not fit the model and its optimizers.
+"""Find what in a saved training state does not fit the model and its optimizers.
 
-A checkpoint may be intact, but of another model, or edited and sealed again. torch would fail in
-the middle of a step, or write a tensor of another shape beyond its memory.
+A checkpoint may be intact but belong to another model, or someone may have edited it and renewed
+its checksums. torch would fail in the middle of a step, or write a tensor of another shape beyond
+its memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checkpoint from which a run continues, and what must be as it was when the run started."""
+"""Find the checkpoint from which a run resumes, and refuse one that does not fit the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transduce.storage.checkpoint import PROGRESS, Checkpoint, load_newest
 from transduce.training.distributed import World
 from transduce.training.hooks import Hooks
 from transduce.training.learning import Learning
-from transduce.training.run import RunState
+from transduce.training.run_state import RunState
 
 DEFAULT_HOOK = "the recipe's"  # in messages, where no custom function was passed
 

@@ -9,19 +9,18 @@ import sys
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.errors import CheckpointError, ConfigError
 from transduce.monitoring.metrics import FILE_NAME
-from transduce.recipe import DERIVED, differences, read_override, read_recipe, to_toml
+from transduce.recipe import differences, read_recipe, to_toml
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import checkpoints
 from transduce.storage.disk import whole_file
 from transduce.storage.lock import RUN_LOCK
 from transduce.training.distributed import World
-from transduce.training.run import RunState
+from transduce.training.run_state import RunState
 
 RECIPE = "recipe.toml"
 STARTED_FROM = "started-from.txt"
@@ -45,59 +44,6 @@ FREE_TO_CHANGE = {
     "training.recompute",
     "model.kernel",
 }
-# Settings of the model that may change in fine-tuning; the others are those of the bundle.
-FREE_TO_TUNE = ("p_drop", "p_drop_attention", "p_drop_activation", "kernel")
-
-
-def fine_tuning_recipe(recipe: Recipe, bundle: Bundle, overrides: Sequence[str] = ()) -> Recipe:
-    """Return the recipe with the model and the tokenizer of a bundle, to fine-tune it.
-
-    An override that contradicts the bundle is an error.
-    """
-    # Take the model and the tokenizer from the bundle.
-    tunable = {name: getattr(recipe.model, name) for name in FREE_TO_TUNE}
-    model = replace(bundle.recipe.model, **tunable)
-    tokenizer = replace(
-        bundle.recipe.data.tokenizer,
-        joint="tokenizer.model" in bundle.tokenizer_files,
-        sampling=recipe.data.tokenizer.sampling,
-        variants=recipe.data.tokenizer.variants,
-    )
-    tuned = replace(recipe, model=model, data=replace(recipe.data, tokenizer=tokenizer))
-
-    # Refuse an override that this would silently undo.
-    changed = differences(recipe, tuned)
-    for override in overrides:
-        for name in _setting_names(*read_override(override)):
-            if name in changed:
-                requested, kept = changed[name]
-                raise ConfigError(
-                    f"{name} is {requested}, but {kept} in {bundle.path}; fine-tuning keeps the "
-                    "model and the tokenizer of the bundle: remove this setting"
-                )
-    return tuned
-
-
-def unused_settings(recipe: Recipe, tuned: Recipe) -> str | None:
-    """Return a line that names the settings which fine-tuning does not use, or None."""
-    changed = differences(recipe, tuned)
-    unused = [f"{name} = {changed[name][0]}" for name in changed if name not in DERIVED]
-    if not unused:
-        return None
-    return (
-        "fine-tuning keeps the model and the tokenizer of the bundle; these settings of the "
-        f"recipe are not used: {', '.join(unused)}"
-    )
-
-
-def _setting_names(name: str, value: Any) -> list[str]:
-    """Return the name of a setting, or the names of all settings in a section."""
-    if not isinstance(value, dict):
-        return [name]
-    names = []
-    for key in value:
-        names += _setting_names(f"{name}.{key}", value[key])
-    return names
 
 
 def set_vocabulary_sizes(recipe: Recipe, store: Store) -> Recipe:

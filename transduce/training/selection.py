@@ -28,7 +28,7 @@ from transduce.training.fine_tuning import (
     scores_of,
 )
 from transduce.training.hooks import Hooks
-from transduce.training.run import RunState, StopReason
+from transduce.training.run_state import RunState, StopReason
 from transduce.training.signals import Interrupted, Signals
 from transduce.training.validation import Validation, check_search, validate
 

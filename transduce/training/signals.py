@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, noted for the training loop or interrupting work that can be repeated.
+"""Handle SIGTERM and SIGINT: note them for the training loop, or interrupt repeatable work.
 
 A signal to one rank counts for all: the ranks agree on how to react.
 """

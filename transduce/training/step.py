@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from transduce.config import TrainingConfig
 from transduce.data.batches import up_to
-from transduce.errors import ConfigError
+from transduce.engines.torch import teacher_forced
 from transduce.model import Tokens
 from transduce.training.distributed import World, gradient_sync
 from transduce.training.hooks import Loss, call_loss
@@ -69,26 +69,6 @@ class Learner(nn.Module):
         # With a custom loss, the perplexity still comes from the likelihood.
         nll = smoothed_loss(logits.detach(), target.ids, 0.0)[1]
         return torch.stack([call_loss(self.loss, logits, target.ids), nll])
-
-
-def teacher_forced(model: Any, source: Tokens, inputs: Tokens) -> Tensor:
-    """Return the logits of every target position, (B, T, V).
-
-    A model with a `forward` of its own is called; otherwise its `encode` and `decode` are.
-    """
-    if type(model).forward is not nn.Module.forward:
-        logits: Tensor = model(source, inputs)
-    else:
-        logits = model.decode(inputs, model.encode(source))[0]
-
-    # A wrong shape would otherwise surface as a confusing error inside the loss.
-    expected = (*inputs.ids.shape, model.config.vocab_size)
-    if logits.shape != expected:
-        raise ConfigError(
-            f"the model {type(model).__name__} returned logits of shape {tuple(logits.shape)}; "
-            f"expected {expected}: rows, tokens, vocabulary"
-        )
-    return logits
 
 
 class _Rounded(torch.autograd.Function):

@@ -22,15 +22,14 @@ from transduce.recipe import apply_overrides, check_vocabulary, follow_tokenizer
 from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.training.distributed import world as join_world
+from transduce.training.fine_tuning import fine_tuning_recipe, unused_settings
 from transduce.training.hooks import BuildModel, BuildOptimizers, Callback, Hooks, Loss, Schedule
 from transduce.training.memory import choose_micro_batches
 from transduce.training.run import Run
 from transduce.training.run_folder import (
     check_folder,
     check_same_start,
-    fine_tuning_recipe,
     started_from,
-    unused_settings,
 )
 from transduce.training.trainer import run_training
 
@@ -172,7 +171,7 @@ def _fingerprint(tokenizers: Mapping[str, Tokenizer]) -> str:
 
 
 def _load_start(requested: str | Path | None, run: Path) -> Bundle | None:
-    """Return the bundle to start from, or None. A run that was started remembers its own."""
+    """Return the bundle to start from, or None. A run that was started has recorded its bundle."""
     remembered = started_from(run)
     path = requested or (remembered[1] if remembered else None)
     if path is None:

@@ -17,8 +17,9 @@ from transduce.errors import CheckpointError, ConfigError, HookError, RankError,
 from transduce.monitoring.hardware import measure_flops, peak_flops
 from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
+from transduce.storage.background_saver import BackgroundSaver
 from transduce.storage.bundle import Bundle
-from transduce.storage.checkpoint import BackgroundSaver, Checkpoint, step_of
+from transduce.storage.checkpoint import Checkpoint, step_of
 from transduce.storage.lock import lock_run
 from transduce.training.diagnosis import divergence_advice, plan, settings_advice
 from transduce.training.distributed import OutOfMemory, World
@@ -32,7 +33,6 @@ from transduce.training.memory import (
 from transduce.training.meter import Meter
 from transduce.training.prefetch import Prefetcher
 from transduce.training.resume import find_checkpoint, read_state, tokenizer_fingerprints
-from transduce.training.run import RunState, StopReason
 from transduce.training.run_folder import (
     check_not_removed,
     check_same_recipe,
@@ -41,6 +41,7 @@ from transduce.training.run_folder import (
     mark_finished,
     set_vocabulary_sizes,
 )
+from transduce.training.run_state import RunState, StopReason
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
 from transduce.training.step import MicroBatch, StepResult

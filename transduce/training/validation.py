@@ -16,14 +16,13 @@ from transduce.config import Recipe
 from transduce.data.batches import Batch, Layout, in_order
 from transduce.data.store import Section, Store
 from transduce.engines.self_check import search_difference
-from transduce.engines.torch import TorchEngine
+from transduce.engines.torch import TorchEngine, teacher_forced
 from transduce.evaluation.scores import score
 from transduce.kernels.accelerate import accelerate
 from transduce.training.distributed import World
 from transduce.training.loss import smoothed_loss
 from transduce.training.prefetch import to_tokens
 from transduce.training.signals import Signals
-from transduce.training.step import teacher_forced
 from transduce.translation.translator import Translator
 
 CHECKED = 4  # sentences that are searched and also scored by the plain model
@@ -158,11 +157,11 @@ def _loss(model: Any, batches: Sequence[Batch], device: torch.device) -> Tensor:
 
 
 def _first_sentences(section: Section, limit: int) -> tuple[list[str], list[str]]:
-    """Return the first sentences of each validation set and their references, `limit` in all."""
+    """Return the first sentences of each set and their references, about `limit` in all."""
     sources: list[str] = []
     references: list[str] = []
-    # The limit is divided between the sets, rounded up.
-    per_corpus = -(-limit // len(section.corpora))
+    # The sets share the limit equally, rounded up, unless it allows all sentences.
+    per_corpus = -(-limit // len(section.corpora)) if limit < section.pairs else limit
     for name in section.corpora:
         source_texts, target_texts = section.texts(name)
         sources += source_texts[:per_corpus]

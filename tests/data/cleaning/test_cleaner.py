@@ -1,13 +1,17 @@
 """The cleaner: the same decisions pair by pair, chunk by chunk, and in several processes."""
 
+import os
+import signal
 from dataclasses import asdict
 
 import pytest
 
 from transduce.config import CleanConfig
+from transduce.data.cleaning import cleaner as cleaner_module
 from transduce.data.cleaning import rules
 from transduce.data.cleaning.cleaner import Cleaner
 from transduce.data.pairs import Chunk, Pair
+from transduce.errors import DataError
 
 PAIRS = [
     Pair(
@@ -28,6 +32,11 @@ def chunks(size):
         )
 
 
+def check(cleaner, pair):
+    chunk = Chunk([pair.source], [pair.target], [pair.line], pair.file, pair.file)
+    return cleaner.decide(chunk)[0]
+
+
 def clean(size, processes=1):
     cleaner = Cleaner(CleanConfig(language_sample=50), "en", "de")
     reasons = [reason for _, found in cleaner.clean(chunks(size), processes) for reason in found]
@@ -36,7 +45,7 @@ def clean(size, processes=1):
 
 def test_decisions_do_not_depend_on_the_chunks():
     cleaner = Cleaner(CleanConfig(language_sample=50), "en", "de")
-    reasons = [cleaner.check(pair) for pair in PAIRS]
+    reasons = [check(cleaner, pair) for pair in PAIRS]
     report = asdict(cleaner.report())
     assert {"duplicate", "empty", "control-characters", None} == set(reasons)
     assert clean(1000) == clean(7) == (reasons, report)
@@ -72,6 +81,17 @@ def test_the_sample_is_fair_whatever_the_chunks():
 
 
 @pytest.mark.ranks
+def kill_this_worker(chunk, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_one_line(monkeypatch):
+    monkeypatch.setattr(cleaner_module, "_FEW_CHUNKS", 0)
+    monkeypatch.setattr(cleaner_module, "check_chunk", kill_this_worker)
+    with pytest.raises(DataError, match="a worker process was killed"):
+        clean(10, processes=2)
+
+
 def test_decisions_do_not_depend_on_the_processes():
     assert clean(10, processes=2) == clean(10)
 
@@ -83,7 +103,7 @@ def test_the_message_that_nothing_is_left_counts_the_reasons():
         Pair("", "nichts", "x", 2),
         Pair("same", "same", "x", 3),
     ):
-        cleaner.check(pair)
+        check(cleaner, pair)
     message = cleaner.report().nothing_left()
     assert message == "no usable pair is left of 3 (2 empty, 1 copy)"
 

@@ -1,7 +1,7 @@
 """Rules about the characters of a text: broken encodings and invisible characters.
 
 `UNPRINTABLE_RULES` apply only to texts that are not `str.isprintable`, and `NON_ASCII_RULES` only
-to texts that are not `str.isascii`: two quick questions spare most sentences all of these rules.
+to texts that are not `str.isascii`. These two tests are fast, and most sentences need no more.
 """
 
 from __future__ import annotations

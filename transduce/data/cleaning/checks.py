@@ -90,7 +90,7 @@ class _SideChecks:
         """Return the names of the rules that apply to a side."""
         text = side.text
         names = [name for name, rule in self._side_rules if rule(side, self._config)]
-        # Two quick questions spare most sentences the rules about characters.
+        # Two fast tests show that most sentences need no rules about characters.
         if not text.isprintable():
             names += [name for name, rule in self._unprintable_rules if rule(text)]
         if not text.isascii():

@@ -69,11 +69,6 @@ class Cleaner:
             self._held_out_sources.add(findings.sources[findings.sources != 0])
             self._held_out_targets.add(findings.targets[findings.targets != 0])
 
-    def check(self, pair: Pair) -> str | None:
-        """Return the rule that drops a pair, or None. (Slower than whole chunks.)"""
-        chunk = Chunk([pair.source], [pair.target], [pair.line], pair.file, pair.file)
-        return self.decide(chunk)[0]
-
     def clean(
         self, chunks: Iterable[Chunk], processes: int = 1
     ) -> Iterator[tuple[Chunk, list[str | None]]]:

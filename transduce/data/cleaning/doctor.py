@@ -157,6 +157,5 @@ def _languages(files: Sequence[str]) -> tuple[str, str]:
             codes.append(match[1])
     if len(codes) == 2:
         return codes[0], codes[1]
-    if files and (languages := container_languages(Path(files[0]))):
-        return languages
-    return "source", "target"
+    languages = container_languages(Path(files[0])) if files else None
+    return languages or ("source", "target")

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from transduce.data.cleaning import langid, rules
-from transduce.data.suggestions import Statistics, suggest_preset, suggest_vocabulary
+from transduce.data.suggestions import measure_text, suggest_preset, suggest_vocabulary
 from transduce.errors import MissingExtra
 
 _LEAST = 20  # pairs; fewer are not judged
 _GUESSED_FROM = 300  # sentences, from which the language of a side is guessed
-_MOST = 0.5  # the share of sentences that makes a side tokenized
-_WRONG = (
-    0.2  # the share of sentences in a wrong language that confirms a guess; short ones have none
-)
-_MANY = 0.05  # the share of sentences in a wrong language that is worth a warning
-_LOWER = 0.9  # the share of sentences without a capital that makes a side lower-cased
+_TOKENIZED_SHARE = 0.5  # of the sentences, from which on a side counts as tokenized
+_LOWER_CASED_SHARE = 0.9  # of the sentences, from which on a side counts as lower-cased
+# Shares of the pairs in a wrong language: the first is worth a warning, the second confirms that
+# the whole text is. It is low because short sentences are not judged.
+_WARNING_SHARE = 0.05
+_WRONG_SHARE = 0.2
 # A space before a full stop or a comma, or the escapes of the Moses tokenizer.
 _TOKENIZED = re.compile(r"\w (?:[.,](?: |$)|@-@|&apos;)")
 _PUNCTUATED = re.compile(r"[.,]")
@@ -46,7 +46,7 @@ class Verdict:
     sides: tuple[SideOfText, ...] = ()
     preset: str = ""
     vocab_size: int = 0
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 def judge(
@@ -70,7 +70,7 @@ def judge(
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
     sides = (_look(sources, languages[0]), _look(targets, languages[1]))
-    statistics = _count(pairs, kept)
+    statistics = measure_text([*sources, *targets], kept)
     suggestion = (suggest_preset(kept), suggest_vocabulary(statistics))
     if len(pairs) < _LEAST:
         text = f"too little text to judge: {kept:,} pairs"
@@ -78,7 +78,7 @@ def judge(
 
     # A wrong file: nothing that is learned from it would be right.
     named = tuple(zip(("source", "target"), sides, languages, strict=True))
-    if wrong_share >= _WRONG:
+    if wrong_share >= _WRONG_SHARE:
         for name, side, expected in named:
             if side.language and not langid.is_alike(side.language, expected):
                 text = (
@@ -89,7 +89,7 @@ def judge(
                 return Verdict(False, text, sides, *suggestion)
 
     problems = []
-    if wrong_share >= _MANY:
+    if wrong_share >= _WARNING_SHARE:
         problems.append(
             f"{wrong_share:.1%} of the pairs are in a wrong language (drop them with "
             "data.clean.drop=wrong-language data.clean.language_sample=0)"
@@ -137,23 +137,11 @@ def _is_tokenized(texts: Sequence[str]) -> bool:
     """Return whether most sentences with a full stop or a comma have a space before one."""
     punctuated = [text for text in texts if _PUNCTUATED.search(text)]
     tokenized = [text for text in punctuated if _TOKENIZED.search(text)]
-    return len(punctuated) >= _LEAST and len(tokenized) >= _MOST * len(punctuated)
+    return len(punctuated) >= _LEAST and len(tokenized) >= _TOKENIZED_SHARE * len(punctuated)
 
 
 def _is_lower_cased(texts: Sequence[str]) -> bool:
     """Return whether almost no sentence has a capital, in a script that has capitals."""
     cased = [text for text in texts if text.upper() != text.lower()]
     lower = [text for text in cased if text == text.lower()]
-    return len(cased) >= _LEAST and len(lower) >= _LOWER * len(cased)
-
-
-def _count(pairs: Sequence[tuple[str, str]], kept: int) -> Statistics:
-    words: set[str] = set()
-    total = 0
-    for pair in pairs:
-        for text in pair:
-            found = text.split()
-            total += len(found)
-            words.update(found)
-    characters: set[str] = set().union(*words)
-    return Statistics(kept, total / max(2 * len(pairs), 1), len(words), len(characters))
+    return len(cased) >= _LEAST and len(lower) >= _LOWER_CASED_SHARE * len(cased)

@@ -116,7 +116,7 @@ def _open(path: Path) -> BufferedReader:
 
 
 def _decompressor(path: Path, start: bytes) -> Callable[[], Any] | None:
-    """Return what makes a decompressor for a file, by its name or by its first bytes."""
+    """Return the constructor of a file's decompressor, by its name or its first bytes, or None."""
     if path.suffix in _DECOMPRESSORS:
         return _DECOMPRESSORS[path.suffix]
     for magic, suffix in _MAGIC.items():
