@@ -259,3 +259,10 @@ def test_no_sentence_ends_at_the_dot_of_a_name():
         "PLEASE OPEN HOUSE.PDF AND SHOP.COM.",
         "THEN GO HOME.",
     ]
+
+
+def test_a_hard_space_between_an_initial_and_a_full_stop_is_harmless():
+    pytest.importorskip("sentencex")
+    text = "This is plan A\u00a0. It is good."
+    document = split(text)
+    assert join(document, [piece.text for piece in document.pieces]) == text

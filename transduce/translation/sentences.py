@@ -52,6 +52,7 @@ _SPACE = re.compile(r"\s+")
 _CLOSING = re.compile(_QUOTES)
 _IN_NAME = re.compile(r"\w\.\w", re.ASCII)  # of a file or a host: no sentence ends at its dot
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_UNUSUAL_SPACE = re.compile(r"[^\S\x00-\x7f]")  # such as U+00A0, on which sentencex may panic
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
         protected = _Protected(line)
         low = 0
         high = 0
-        clean = _SURROGATE.sub("\ufffd", line)
+        clean = _UNUSUAL_SPACE.sub(" ", _SURROGATE.sub("\ufffd", line))
         for sentence in _in_blocks(segment, base_language(language), clean):
             # Closing quotation marks belong to the sentence before them.
             high += len(sentence)
