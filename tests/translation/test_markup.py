@@ -464,3 +464,9 @@ def test_an_alignment_is_needed_for_tags_and_for_stand_ins_that_were_not_copied(
     if not expected:  # then it makes no difference
         results = {restore(translation, protected, links) for links in ((), [(0, 1)], [(1, 0)])}
         assert len(results) == 1
+
+
+@pytest.mark.parametrize("sign", ["**", "~~"])
+def test_a_prefix_has_no_signs_of_markdown_that_are_put_back_anyway(sign):
+    source = markup.protect(f"{sign}Two{sign} words.")
+    assert markup.as_searched(f"{sign}Zwei{sign} W", source) == "Zwei W"

@@ -233,8 +233,6 @@ def as_searched(prefix: str, source: Protected) -> str:
     for span in source.spans:
         if span.stand_in:
             prefix = prefix.replace(span.text, span.stand_in, 1)
-    if "<" not in prefix:
-        return prefix
     return _PROTECTED.sub(lambda match: "" if match["tag"] else match[0], prefix)
 
 
