@@ -153,3 +153,26 @@ def test_hostile_pages_take_linear_time(part):
     start = time.process_time()
     translated(part * (100_000 // len(part)), list)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("page", ["<!-- >" * 40_000, "<pre>" + "<pre " * 200_000])
+def test_what_is_never_closed_takes_linear_time(page):
+    start = time.process_time()
+    assert translated(page, list) == page
+    assert time.process_time() - start < 5
+
+
+def test_an_unclosed_comment_ends_with_the_page():
+    assert translated("<p>one</p><!-- > two <p>three</p>", capitals) == (
+        "<p>ONE</p><!-- > two <p>three</p>"
+    )
+
+
+def test_the_name_of_an_element_may_have_any_character():
+    page = '<p(+ translate="no">one</p(+><p>two</p>'
+    assert translated(page, capitals) == page.replace("two", "TWO")
+
+
+def test_only_its_own_tags_close_an_element():
+    page = "<code>a<code-block>b</code> two"
+    assert translated(page, capitals) == page.replace("two", "TWO")

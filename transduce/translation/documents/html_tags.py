@@ -28,7 +28,7 @@ _META = frozenset(
 # Possessive repetitions (++) do not go back, so matching takes linear time.
 _VALUE = r"\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'>][^\s>]*+)"
 _MARKUP = re.compile(
-    r"<!--.*?-->|</?(?P<name>[A-Za-z][^\s/>]*+)"
+    r"<!--(?:.*?-->|.*+)|</?(?P<name>[A-Za-z][^\s/>]*+)"
     rf"(?:[\s/]++|[^\s\"'>/=]++(?:{_VALUE})?+|[\"'=])*+>|<[!?/][^>]*+>",
     re.DOTALL,
 )
@@ -101,15 +101,19 @@ def _unquoted(attribute: re.Match[str] | None) -> str:
 
 def _end_of_element(text: str, name: str, start: int) -> int:
     """Return the end of an element; one that is never closed ends with the page."""
-    pattern = rf"</{name}\b[^>]*>" if name in _NO_TAGS_INSIDE else rf"<(/?){name}\b[^>]*>"
+    has_tags = name not in _NO_TAGS_INSIDE
+    slash = "/?" if has_tags else "/"
+    pattern = re.compile(rf"<({slash}){re.escape(name)}(?=[\s/>])", re.IGNORECASE)
     depth = 1
-    for match in re.compile(pattern, re.IGNORECASE).finditer(text, start):
-        is_opening = name not in _NO_TAGS_INSIDE and not match[1]
-        if is_opening and match[0].endswith("/>"):
+    # The end of a tag is looked for outside the pattern: if there is none, the search is over.
+    while (match := pattern.search(text, start)) and (end := text.find(">", match.end())) >= 0:
+        start = end + 1
+        is_closing = bool(match[1])
+        if not is_closing and text[end - 1] == "/":
             continue
-        depth += 1 if is_opening else -1
+        depth += -1 if is_closing else 1
         if depth == 0:
-            return match.end()
+            return start
     return len(text)
 
 
