@@ -1,7 +1,9 @@
 """Word documents: the text changes, formats and everything else stay."""
 
 import re
+import struct
 import time
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -168,6 +170,19 @@ def test_an_archive_that_unpacks_to_too_much_is_refused():
     assert len(bomb) < 10_000
     with pytest.raises(InputError, match="unpacks to 2,000,"):
         translate_docx(replace(job(bomb, "a.docx"), most_bytes=1_000_000))
+
+
+def test_a_part_that_is_larger_than_it_declares_is_not_unpacked():
+    data = bytearray(packed({"word/document.xml": b" " * 50_000_000}))
+    for header, place in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):  # of the size
+        struct.pack_into("<I", data, data.index(header) + place, 1_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="is damaged"):
+            translate_docx(job(bytes(data), "a.docx"))
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_entities_are_never_expanded(tmp_path):

@@ -45,7 +45,7 @@ class Archive:
     def read(self, part: str) -> bytes:
         """Return the content of a part."""
         with self._opened() as archive:
-            return archive.read(part)
+            return _read(archive, archive.getinfo(part))
 
     def replaced(self, parts: Mapping[str, bytes]) -> bytes:
         """Return the archive with new contents of some parts; order and settings stay."""
@@ -54,7 +54,7 @@ class Archive:
             written.comment = archive.comment
             for info in self._infos:
                 new = parts.get(info.filename)
-                written.writestr(info, archive.read(info) if new is None else new)
+                written.writestr(info, _read(archive, info) if new is None else new)
         return file.getvalue()
 
     @contextmanager
@@ -73,3 +73,13 @@ class Archive:
             raise InputError(
                 f"{self._name} is damaged, or not of the kind that its name says ({error})"
             ) from None
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Return a part, of which no more is unpacked than the size that it declares.
+
+    `ZipFile.read` unpacks everything before it compares the size, so a file that declares less than
+    it has could fill the memory.
+    """
+    with archive.open(info) as part:
+        return part.read(info.file_size)
