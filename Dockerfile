@@ -27,7 +27,7 @@ RUN if [ -n "$TORCH_INDEX" ]; then \
 COPY pyproject.toml README.md LICENSE ./
 COPY transduce ./transduce
 # CTranslate2 is the fast engine on CPUs; on GPUs, torch and Triton are.
-RUN extras="data,text,export,serve"; \
+RUN extras="data,text,documents,export,serve"; \
     if [ "$DEVICE" = cpu ]; then extras="$extras,ctranslate2"; fi; \
     /opt/transduce/bin/pip install -c constraints.txt ".[$extras]"
 

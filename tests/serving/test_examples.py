@@ -60,5 +60,5 @@ def test_the_kubernetes_example_probes_paths_that_exist_and_waits_for_the_stop(d
 
 def test_the_image_has_the_server():
     dockerfile = (ROOT / "Dockerfile").read_text()
-    assert 'extras="data,text,export,serve"' in dockerfile
+    assert 'extras="data,text,documents,export,serve"' in dockerfile
     assert "EXPOSE 8000" in dockerfile
