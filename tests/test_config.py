@@ -243,10 +243,27 @@ def test_a_wrong_recipe_file_says_why(tmp_path, content, message):
         read_recipe(path)
 
 
+def test_a_folder_in_place_of_its_recipe_is_recognized(tmp_path):
+    (tmp_path / "en-de").mkdir()
+    with pytest.raises(ConfigError, match=r"en-de is a folder; expected a recipe file, such as "):
+        load_recipe(str(tmp_path / "en-de"))
+    (tmp_path / "en-de" / "recipe.toml").touch()
+    with pytest.raises(ConfigError, match=r"is a folder; did you mean .*en-de/recipe.toml\?"):
+        load_recipe(str(tmp_path / "en-de"))
+
+
+def test_a_text_in_place_of_a_recipe_is_recognized(tmp_path):
+    (tmp_path / "train.en").touch()
+    with pytest.raises(ConfigError, match=r"train.en is not a recipe; expected a .toml file"):
+        load_recipe(str(tmp_path / "train.en"))
+
+
 def test_a_recipe_that_is_nowhere_is_refused():
     with pytest.raises(
-        ConfigError, match=r"'bas' is neither a \.toml file nor a preset; the presets are base, big"
+        ConfigError, match=r"'x' is neither a \.toml file nor a preset; the presets are base, big"
     ):
+        load_recipe("x")
+    with pytest.raises(ConfigError, match=r"'bas' is not a preset; did you mean base\?"):
         load_recipe("bas")
     with pytest.raises(ConfigError, match=r"none.toml does not exist; expected a recipe"):
         load_recipe("none.toml")

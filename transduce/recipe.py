@@ -41,11 +41,27 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     elif Path(name_or_path).suffix == ".toml":
         recipe = read_recipe(Path(name_or_path), other)
     else:
-        raise ConfigError(
-            f"{name_or_path!r} is neither a .toml file nor a preset; the presets are "
-            f"{', '.join(PRESETS)}"
-        )
+        raise ConfigError(_not_a_recipe(name_or_path))
     return apply_overrides(recipe, overrides)
+
+
+def _not_a_recipe(name: str) -> str:
+    """Return the message for a name that is neither a recipe file nor a preset."""
+    path = Path(name)
+    if path.is_dir():
+        recipe = path / "recipe.toml"
+        if recipe.is_file():
+            return f"{path} is a folder; did you mean {recipe}?"
+        return f"{path} is a folder; expected a recipe file, such as {recipe}"
+    if path.is_file():
+        return (
+            f"{path} is not a recipe; expected a .toml file, which transduce new writes for your "
+            "text"
+        )
+    close = difflib.get_close_matches(name, PRESETS, n=1)
+    if close:
+        return f"{name!r} is not a preset; did you mean {close[0]}?"
+    return f"{name!r} is neither a .toml file nor a preset; the presets are {', '.join(PRESETS)}"
 
 
 def read_recipe(path: Path, other_preset: str | None = None) -> Recipe:

@@ -166,7 +166,8 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["describe", "bas"], "'bas' is neither a .toml file nor a preset"),
+        (["describe", "bas"], "'bas' is not a preset; did you mean base?"),
+        (["describe", "x"], "'x' is neither a .toml file nor a preset; the presets are base, "),
         (["describe", "base", "model.M=3"], "model.M is not a setting"),
         (
             ["describe", "base", "model=3", "--batch-tokens", "3", "model.N=2"],
