@@ -25,6 +25,9 @@ def test_the_overview_has_a_line_for_each_command_in_its_group(arguments, capsys
         lines = [line.split(maxsplit=1) for line in group.splitlines()]
         assert [line[0] for line in lines] == list(commands)
         assert all(line[1].endswith(".") for line in lines)
+    summaries = re.findall(r"^  [a-z]+ +(?=[A-Z])", text, flags=re.MULTILINE)
+    assert len(summaries) == len(COMMANDS)
+    assert len({len(start) for start in summaries}) == 1  # one column
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -59,8 +62,14 @@ def test_defaults_and_choices_are_shown_as_people_write_them(capsys):
     assert "(default: strict)" in text
     assert run(["export", "--help"]) == 0
     assert "(required)" in capsys.readouterr().out
+    assert run(["serve", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "that the page shows (default: runs)" in text
+    assert "must be translated (default: 120)" in text
+    assert "refusing connections (default: 0)" in text
     for name in COMMANDS:
         page = command_help(name, COMMANDS[name])
+        assert not re.search(r"\(default:[^)]*\)\s+\(default:", page)
         assert not re.search(
             r"None|True|False|\{|\}|\bSTR\b|\bINT\b|\bPATH\b|`|\(default: \)", page
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from transduce.cli.arguments import Argument, Command, read_arguments, usage
@@ -19,9 +20,10 @@ LABEL_WIDTH = 24  # the help of an argument starts in this column
 def overview(groups: Groups) -> str:
     """Return the text of `transduce --help`: one line for each command."""
     lines = ["usage: transduce COMMAND [arguments] [options]"]
+    width = max(len(name) for commands in groups.values() for name in commands)
     for title, commands in groups.items():
         lines += ["", f"{title}:"]
-        lines += [f"  {name:<11} {summary(command)}" for name, command in commands.items()]
+        lines += [f"  {name:<{width}}  {summary(command)}" for name, command in commands.items()]
     lines += [
         "",
         "transduce COMMAND --help shows the arguments, options and examples of a command.",
@@ -75,10 +77,12 @@ def _help_text(argument: Argument) -> str:
     if argument.is_option and argument.is_required:
         return f"{text} (required)"
     # None and empty defaults are explained in the text; a flag is off by default.
-    has_value = not isinstance(argument.default, bool) and isinstance(argument.default, int | str)
-    if has_value and argument.default != "":
-        return f"{text} (default: {argument.default})"
-    return text
+    default = argument.default
+    has_value = not isinstance(default, bool) and isinstance(default, int | float | str | Path)
+    if not has_value or default == "" or "(default: " in text:
+        return text
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return f"{text} (default: {shown})"
 
 
 def _entry(label: str, text: str) -> Iterator[str]:

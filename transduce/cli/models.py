@@ -143,7 +143,7 @@ def card(
         Help("write this text into the model as its card, in place of the one that it has"),
     ] = None,
 ) -> None:
-    """Print the card of a model: training text, scores, licence, limits.
+    """Print a model card: training text, scores, licence, limits.
 
     Examples:
         transduce card

@@ -23,7 +23,7 @@ def schema() -> None:
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], Help("the shell that you use")],
 ) -> None:
-    """Print a script that completes commands and options in your shell.
+    """Print a script that completes commands in your shell.
 
     Examples:
         eval "$(transduce completion bash)"

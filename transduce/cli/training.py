@@ -100,7 +100,7 @@ def watch(
     *,
     once: Annotated[bool, Help("print the current state once and exit")] = False,
 ) -> None:
-    """Show the progress of a training run: loss, BLEU, speed, time left.
+    """Show the progress of a run: loss, BLEU, speed, time left.
 
     Examples:
         transduce watch runs/en-de
