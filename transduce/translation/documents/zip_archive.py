@@ -13,6 +13,8 @@ from transduce.errors import InputError
 MOST_PARTS = 20_000
 _OLE = b"\xd0\xcf\x11\xe0"  # the start of an old or encrypted document of Microsoft Office
 _IS_ENCRYPTED = 0x1
+# Those of documents. Others are always unpacked completely, whatever size they declare.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class Archive:
@@ -36,6 +38,8 @@ class Archive:
             )
         if any(info.flag_bits & _IS_ENCRYPTED for info in self._infos):
             raise InputError(f"{name} is protected by a password; remove it first")
+        if any(info.compress_type not in _METHODS for info in self._infos):
+            raise InputError(f"{name} is compressed with an unusual method; save it as a new file")
 
     @property
     def names(self) -> list[str]:
