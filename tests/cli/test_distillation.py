@@ -13,15 +13,16 @@ def one_round(monkeypatch):
     monkeypatch.setattr(comparison, "ROUNDS", 1)
 
 
-def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys):
+def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = tmp_path / "mono.txt"
     pairs = trained.splits()["valid"][:3]
     text.write_text("".join(f"{source}\n" for source, _ in pairs), encoding="utf-8")
     out = tmp_path / "synthetic"
-    assert run(["backtranslate", str(bundle.path), str(text), "--out", str(out)]) == 0
+    assert run(["backtranslate", str(bundle.path), str(text), "--out", out.name]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("3 pairs, 0 dropped")
-    # What the model wrote is the source of the other direction.
+    # The lines are right in a recipe of any folder. What the model wrote is the source of the other direction.
     assert f'source = ["{out / "back-translated.de"}"]' in printed
     assert f'target = ["{out / "back-translated.en"}"]' in printed
     lines = (out / "back-translated.de").read_text(encoding="utf-8").splitlines()

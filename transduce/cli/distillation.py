@@ -50,7 +50,8 @@ def backtranslate(
     made = synthesize(translator, texts, out, "back-translated", tag=tag)
     print(f"{made.pairs:,} pairs, {made.dropped:,} dropped; add them to the recipe of your model:")
     print("\n[[data.corpora]]")
-    print(f'source = ["{made.translations}"]\ntarget = ["{made.inputs}"]')
+    # Relative paths would start from the folder of the recipe.
+    print(f'source = ["{made.translations.absolute()}"]\ntarget = ["{made.inputs.absolute()}"]')
 
 
 def distil(
