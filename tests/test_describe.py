@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from transduce.config import CorpusConfig
 from transduce.describe import count_flops, count_parameters, decoding_memory, describe
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
-from transduce.presets import PRESETS, TINY
+from transduce.presets import BASE, PRESETS, TINY
 from transduce.recipe import load_recipe
 from transduce.setting_checks import RANGES
 from transduce.training.run_folder import set_vocabulary_sizes
@@ -74,6 +75,16 @@ def test_a_vocabulary_that_training_would_not_build_is_not_described():
 def test_what_differs_is_named():
     text = describe(PRESETS["table3-B-dk16"], batch_tokens=25_000, batch_sentences=64)
     assert "model.d_k = 16  (base: 64)" in text
+
+
+def test_what_differs_is_written_as_in_a_recipe():
+    recipe = replace(BASE, data=replace(BASE.data, corpora=(CorpusConfig(source=("x.tsv",)),)))
+    text = describe(recipe, batch_tokens=25_000, batch_sentences=64)
+    assert "x.tsv" not in text  # the text is no property of the model
+    assert "  nothing\n" in text
+    recipe = replace(BASE, data=replace(BASE.data, clean=replace(BASE.data.clean, off=("copy",))))
+    text = describe(recipe, batch_tokens=25_000, batch_sentences=64)
+    assert 'data.clean.off = ["copy"]  (base: [])' in text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from transduce.config import ModelConfig, Recipe
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.presets import BASE
-from transduce.recipe import check_vocabulary, differences
+from transduce.recipe import check_vocabulary, differences, toml_value
 
 SENTENCE = 28  # tokens of an average sentence, which decide the share of attention in the cost
 MIB = 2**20
@@ -96,8 +97,10 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
 
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
+    for name in ("data.corpora", "data.validation", "data.test"):
+        changes.pop(name, None)  # base has no text
     for name, (value, base_value) in changes.items():
-        lines.append(f"  {name} = {value}  (base: {base_value})")
+        lines.append(f"  {name} = {_shown(value)}  (base: {_shown(base_value)})")
     if not changes:
         lines.append("  nothing")
 
@@ -106,6 +109,11 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
     lines.append("")
     lines += [f"{name:<{width}}  {value}" for name, value in costs.items()]
     return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    """Return the value of a setting as in a recipe."""
+    return "none" if value is None else toml_value(value)
 
 
 def _costs(recipe: Recipe, batch_tokens: int, batch_sentences: int) -> dict[str, str]:
