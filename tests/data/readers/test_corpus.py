@@ -258,7 +258,7 @@ def test_a_name_with_brackets_is_not_a_glob_if_it_exists(tmp_path):
     [
         ("no.en", "x.de", "no.en does not exist; expected a text file"),
         ("no*.en", "x.de", "no*.en matches no file"),
-        ("folder", "x.de", "folder cannot be read after line 0: Is a directory"),
+        ("folder", "x.de", "folder is a folder; expected a text file"),
         ("x.de", "", "x.de holds one side only; name its parallel file too"),
         (
             "latin.en",

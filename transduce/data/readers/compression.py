@@ -85,6 +85,8 @@ def blocks(path: Path) -> Iterator[bytes]:
         ) from None
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; expected a text file") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; expected a text file") from None
     except (DataError, MissingExtra):
         raise
     except Exception as error:
