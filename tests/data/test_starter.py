@@ -91,6 +91,12 @@ def test_the_recipe_says_what_was_found_in_the_text(text, tmp_path):
     assert recipe.training == expected.training
 
 
+def test_the_comment_on_precision_names_every_device_that_uses_bf16(text, tmp_path):
+    lines = start(tmp_path / "en-de", *text).read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("# precision")]
+    assert "on a GPU or CPU that has it" in line
+
+
 def test_every_setting_in_the_recipe_has_a_comment(text, tmp_path):
     lines = lines_of(start(tmp_path / "en-de", *text))
     for number, line in enumerate(lines):

@@ -98,7 +98,7 @@ def _model_lines(recipe: Recipe) -> str:
 # save_every = {training.save_every}  # steps between checkpoints
 # patience = 5  # stop after 5 validations in a row without a better score
 # until = "bleu=25"  # stop at this validation score
-# precision = "float32"  # the default is bf16 on a GPU that has it
+# precision = "float32"  # the default is bf16 on a GPU or CPU that has it
 # seed = {training.seed}  # another seed gives a slightly different model
 
 [search]
