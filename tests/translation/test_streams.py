@@ -54,6 +54,16 @@ def test_a_note_says_that_lines_are_not_split_into_sentences(translate, monkeypa
     assert note in translate("in 98 weeks")[2]
 
 
+def test_a_note_says_that_the_name_of_a_file_was_translated(translate, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    note = "the text is the name of a file; to translate what is in it: --input news.en"
+    assert note not in translate("news.en")[2]
+    (tmp_path / "news.en").write_text("in 98 weeks\n")
+    assert note in translate("news.en")[2]
+    # No file can have such a name.
+    assert translate("in 98 weeks " * 400)[0] == 0
+
+
 def test_progress_is_shown_within_a_long_line(translate, monkeypatch):
     shown = []
     monkeypatch.setattr(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +187,12 @@ def translate(
     # Translate.
     if text:
         print_translation(translator, text[0], line_format(translator.search))
+        if os.path.isfile(text[0]):  # also for texts that are too long for a name
+            print(
+                "transduce: the text is the name of a file; to translate what is in it: "
+                f"--input {shlex.quote(text[0])}",
+                file=sys.stderr,
+            )
     elif document and output:
         notices = translate_document(translator, document, output, shows_progress=True)
         for notice in notices:
