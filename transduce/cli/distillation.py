@@ -126,7 +126,7 @@ def compress(
     reference: Annotated[Path | None, Help("their translations (default: no BLEU)")] = None,
     device: Device = None,
 ) -> None:
-    """Write a model in fewer bytes, and compare quality, size and speed.
+    """Write a model in fewer bytes; compare quality, size and speed.
 
     With --shortlist, the table shows the new model with its shortlist and without.
 
