@@ -173,9 +173,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused():
         translate_docx(replace(job(bomb, "a.docx"), most_bytes=1_000_000))
 
 
-@pytest.mark.parametrize(
-    "compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_part_that_is_larger_than_it_declares_is_not_unpacked(compression):
     parts = {"first": b"", "word/document.xml": b" " * 50_000_000}
     data = bytearray(packed(parts, compression))
