@@ -96,6 +96,22 @@ def test_a_row_of_other_settings_is_refused(text, out, capsys):
     assert "was measured with training.steps = 4, not 10" in capsys.readouterr().err
 
 
+def test_a_seed_as_a_setting_is_refused(text, tmp_path, capsys):
+    assert command(text, tmp_path, "--rows", "base", "training.seed=7", "--dry-run") == 2
+    assert "training.seed=7 is given as a setting; use --seed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("speed", ["0", "-5", "nan"])
+def test_a_speed_that_is_none_is_refused(speed, text, tmp_path, capsys):
+    assert command(text, tmp_path, "--dry-run", "--tokens-per-second", speed) == 2
+    assert "expected a speed above 0" in capsys.readouterr().err
+
+
+def test_a_budget_that_is_too_large_is_answered_with_the_largest(text, tmp_path, capsys):
+    assert command(text, tmp_path, "--dry-run", "--budget", "20") == 2
+    assert "above 0 and at most 10" in capsys.readouterr().err
+
+
 def test_an_unknown_row_is_answered_with_the_known_ones(text, tmp_path, capsys):
     assert command(text, tmp_path, "--rows", "F") == 2
     assert "'F' is not a row; the rows are base, A-h1, " in capsys.readouterr().err
@@ -169,6 +185,18 @@ def test_the_report_says_which_rows_cannot_be_compared_with_base(out):
     page = (out / "report.md").read_text(encoding="utf-8")
     assert "| other settings than base: training.tokens_per_step |" in page
     assert "| budget 0.5, base has 4e-05; text other.toml, base has " in page
+
+
+def test_rows_that_cannot_be_compared_are_neither_counted_nor_drawn(out):
+    for name in ("D-ls0.0", "base"):
+        other = replace(results.find_result(out, "table3", name), budget=0.5)
+        row = name if name != "base" else "base-seed2"
+        results.save_result(out, replace(other, row=row))
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    page = (out / "report.md").read_text(encoding="utf-8")
+    assert "One seed of base only" in page
+    assert "in the paper's direction" not in page
+    assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 0
 
 
 def test_a_report_without_results_says_what_to_do(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Table 4: trees become sequences and back, brackets are scored as evalb does, nothing crashes."""
 
 import random
+import shutil
 
 import pytest
 from hypothesis import given
@@ -106,7 +107,7 @@ def treebank(tmp_path_factory):
     return folder
 
 
-def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_path):
+def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_path, capsys):
     small = ["model.N=1", "model.d_model=32", "model.d_ff=32", "data.tokenizer.vocab_size=300"]
     words = ["paper", "table4", str(treebank), *small, "training.tokens_per_step=400"]
     options = ["--out", str(tmp_path), "--budget", "0.00001", "--device", "cpu"]
@@ -116,6 +117,15 @@ def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_pat
     assert scores["sentences"] == 6
     assert "malformed" in scores
     assert "| parser | 6 |" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+    # The result belongs to these trees, and not to those of another folder.
+    other = shutil.copytree(treebank, tmp_path / "other")
+    text = (tmp_path / "table4" / "text" / "train.words").read_bytes()
+    (other / "train.trees").write_text("(S (NP (PRP It)) (VP (VBZ works)))", encoding="utf-8")
+    words[2] = str(other)
+    assert run([*words, *options]) == 2
+    assert f"was measured with the trees of {treebank}, not" in capsys.readouterr().err
+    assert (tmp_path / "table4" / "text" / "train.words").read_bytes() == text
 
 
 def test_a_dry_run_of_table4_writes_nothing(treebank, tmp_path, capsys):

@@ -20,7 +20,8 @@ def check_budget(budget: float) -> None:
     """Refuse a budget that is no share of the paper's steps."""
     if not 0 < budget <= 10:
         raise ConfigError(
-            f"--budget is {budget}; expected a share of the paper's steps above 0, such as 0.1"
+            f"--budget is {budget:g}; expected a share of the paper's steps above 0 and at most "
+            "10, such as 0.1"
         )
 
 

@@ -43,7 +43,21 @@ class Options:
 def run_part(part: str, options: Options) -> None:
     """Run a part of the paper: a table, the figures, the claims or the report."""
     check_budget(options.budget)
+    _check_speed(options.tokens_per_second)
+    _check_overrides(options.overrides)
     PARTS[part](options)
+
+
+def _check_speed(tokens_per_second: float | None) -> None:
+    if tokens_per_second is not None and not tokens_per_second > 0:
+        raise ConfigError(f"--tokens-per-second is {tokens_per_second:g}; expected a speed above 0")
+
+
+def _check_overrides(overrides: Sequence[str]) -> None:
+    """Refuse a seed among the settings, since rows of another seed have names of their own."""
+    for override in overrides:
+        if override.partition("=")[0].strip() == "training.seed":
+            raise ConfigError(f"{override} is given as a setting; use --seed")
 
 
 def _report(options: Options) -> None:

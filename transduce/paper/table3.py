@@ -29,6 +29,7 @@ def section(out: Path, commit: str) -> Section:
     """Return what is known so far of Table 3."""
     results = load_results(out, PART)
     base = results.get("base")
+    comparable = {name: one for name, one in results.items() if _is_comparable(name, one, base)}
     lines = [_line(name, results.get(name), base, commit) for name in TABLE_3]
     for name, result in results.items():
         if SEED.search(name):
@@ -41,13 +42,13 @@ def section(out: Path, commit: str) -> Section:
         "checkpoints, beam search and length penalty of §6.1. The paper's BLEU is tokenized "
         "(newstest2013); differences from base can be compared, absolute values cannot. The speed "
         "is that of training in FLOPs per second, as a share of base's.",
-        *_spread(results),
-        *_agreement(results),
+        *_spread(comparable),
+        *_agreement(comparable),
     ]
     if missing:
         paragraphs.append(f"Not measured yet: {', '.join(missing)}.")
     title = "Table 3: variations of the Transformer"
-    return Section(title, paragraphs, [Table(head, lines)], _figures(results))
+    return Section(title, paragraphs, [Table(head, lines)], _figures(comparable))
 
 
 def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
@@ -81,6 +82,14 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         speed,
         note,
     ]
+
+
+def _is_comparable(name: str, result: Result, base: Result | None) -> bool:
+    """Return whether a row had the budget, the text and the settings of base."""
+    if base is None:
+        return False
+    is_alike = result.budget == base.budget and result.corpus == base.corpus
+    return is_alike and not _unlike(SEED.sub("", name), result, base)
 
 
 def _unlike(row: str, result: Result, base: Result | None) -> str:

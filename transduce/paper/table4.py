@@ -9,13 +9,13 @@ from pathlib import Path
 from transduce.config import CleanConfig, CorpusConfig, DataConfig, TokenizerConfig
 from transduce.data.readers.compression import plain_suffix
 from transduce.data.text_folder import whole_file
-from transduce.errors import DataError
+from transduce.errors import ConfigError, DataError
 from transduce.paper.bracket_score import score_brackets
 from transduce.paper.budget import changed_recipe, with_the_papers_rate
 from transduce.paper.experiment import Row
 from transduce.paper.page import Section, Table
 from transduce.paper.reference import TABLE_4
-from transduce.paper.results import Result, load_results, remarks
+from transduce.paper.results import Result, find_result, load_results, remarks, result_path
 from transduce.paper.trees import Tree, linearize, read_trees
 from transduce.presets import PARSER
 from transduce.translation.translator import Translator
@@ -106,13 +106,14 @@ def row(
     The text is written into `out`, unless this is a dry run.
     """
     treebank = read_treebank(folder)
+    name = ROW if seed == 1 else f"{ROW}-seed{seed}"
+    _check_trees(folder, out, name)
     text = out / PART / "text"
     if not dry_run:
         write_text(treebank, text)
     data = text_settings(text)
     recipe = with_the_papers_rate(changed_recipe(PARSER, data, budget, overrides), budget)
     recipe = replace(recipe, training=replace(recipe.training, seed=seed))
-    name = ROW if seed == 1 else f"{ROW}-seed{seed}"
     return Row(
         part=PART,
         name=name,
@@ -121,6 +122,16 @@ def row(
         budget=budget,
         measure=lambda translator: {"parsing": parsing_scores(translator, treebank.test)},
     )
+
+
+def _check_trees(folder: Path, out: Path, name: str) -> None:
+    """Refuse a result of other trees: their text lies in the same folder, so settings are equal."""
+    done = find_result(out, PART, name)
+    if done is not None and done.corpus != str(folder):
+        raise ConfigError(
+            f"{result_path(out, PART, name)} was measured with the trees of {done.corpus}, not "
+            f"{folder}; use another folder with --out, or delete the file and its run"
+        )
 
 
 def parsing_scores(translator: Translator, trees: Sequence[Tree]) -> dict[str, float]:
