@@ -321,7 +321,7 @@ class SearchConfig:
     # hypothesis can still win.
     patience: float = 1.0
     n_best: int = 1  # number of translations to return
-    min_length: int = 0  # fewest tokens of an output
+    min_length: int = 1  # fewest tokens of an output; 0 allows an empty one
     max_length: int | None = None  # most tokens of an output; none: only max_extra limits it
     no_repeat_ngram: int = 0  # no n-gram of this size occurs twice in an output; 0: off
     # No sequence of tokens occurs more often than this in a row; 0: off.

@@ -97,7 +97,7 @@ def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
 def test_a_translation_that_is_not_usable_is_dropped_with_its_source(
     translator, sentences, tmp_path
 ):
-    """A text of nothing but blanks translates to nothing; another is too long for the model."""
+    """Blank text is not translated; another text is too long for the model."""
     long = " ".join(sentences[:60])
     made = synthesize(translator, [sentences[0], " ", long, sentences[1]], tmp_path / "new", "text")
     assert lines(made.inputs) == sentences[:2]

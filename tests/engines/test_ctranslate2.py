@@ -108,16 +108,19 @@ def test_limits_are_those_of_each_sentence(bundle, sources, config):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_an_output_may_be_empty(beam_size, bundle, tmp_path):
+@pytest.mark.parametrize("min_length", [0, 1])
+def test_an_output_is_empty_only_if_that_is_allowed(beam_size, min_length, bundle, tmp_path):
     mine = random_bundle(tmp_path / "b", bundle.tokenizer_files, output_bias=True)
     weights = mine.weights()
     weights["output_bias"][0] = 12.0
     files = bundle.tokenizer_files
     mine = load_bundle(save_bundle(tmp_path / "c", mine.recipe, weights, files, {}, {}))
     engine = CTranslate2Engine(mine, "cpu", quantization="float32")
-    found = engine.search([[5, 6, 0]], SearchConfig(beam_size=beam_size), token_scores=False)
-    expected = TorchEngine(load_model(mine)).search([[5, 6, 0]], SearchConfig(beam_size=beam_size))
-    assert found[0][0].ids == expected[0][0].ids == []
+    config = SearchConfig(beam_size=beam_size, min_length=min_length)
+    found = engine.search([[5, 6, 0]], config, token_scores=False)
+    expected = TorchEngine(load_model(mine)).search([[5, 6, 0]], config)
+    assert found[0][0].ids == expected[0][0].ids
+    assert len(found[0][0].ids) == min_length
     assert found[0][0].score == pytest.approx(expected[0][0].score, abs=1e-4)
 
 

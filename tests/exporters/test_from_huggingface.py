@@ -106,7 +106,9 @@ def test_a_bundle_translates_text_as_the_folder_does(tmp_path):
     translator = Translator(tmp_path / "bundle", engine="torch", device="cpu")
     texts = [source for source, _ in opus.pairs()[:6]]
     sources = translator.tokenizers[0].encode_batch(texts)
-    found = translator.engine.search(sources, SearchConfig(beam_size=1, max_length=12))
+    found = translator.engine.search(
+        sources, SearchConfig(beam_size=1, max_length=12, min_length=0)
+    )
     ours = [translator.tokenizers[1].decode(one[0].ids).strip() for one in found]
     tokenizer, model = theirs(folder), transformers.MarianMTModel.from_pretrained(folder).eval()
     batch = tokenizer(texts, return_tensors="pt", padding=True)

@@ -23,7 +23,7 @@ class Echo:
         return plain_log_probs(self.model, source, target)
 
     def greedy(self, source, length):
-        config = SearchConfig(beam_size=1, max_length=length)
+        config = SearchConfig(beam_size=1, min_length=0, max_length=length)
         return TorchEngine(self.model).search([source], config)[0][0].ids
 
 

@@ -212,7 +212,7 @@ def test_a_beam_as_wide_as_the_search_space_finds_what_brute_force_finds(seed, a
             parts = [model(0, ids[:i])[token] for i, token in enumerate((*ids, EOS))]
             everything.append((sum(parts) / ((5 + length + 1) / 6) ** alpha, list(ids), parts))
     everything.sort(reverse=True)
-    config = SearchConfig(beam_size=15, n_best=15, alpha=alpha, patience=patience)
+    config = SearchConfig(beam_size=15, n_best=15, alpha=alpha, patience=patience, min_length=0)
     (found,) = run(model, [limit], V, config)
     assert [hypothesis.ids for hypothesis in found] == [ids for _, ids, _ in everything]
     for hypothesis, (score, _, parts) in zip(found, everything, strict=True):
@@ -223,7 +223,8 @@ def test_a_beam_as_wide_as_the_search_space_finds_what_brute_force_finds(seed, a
 
 def test_a_beam_of_one_is_greedy():
     V, limits, model = 8, [7] * 100, random_model(3, 8)
-    for sentence, (hypothesis,) in enumerate(run(model, limits, V, SearchConfig(beam_size=1))):
+    config = SearchConfig(beam_size=1, min_length=0)
+    for sentence, (hypothesis,) in enumerate(run(model, limits, V, config)):
         ids = ()
         while len(ids) < 7 and (token := int(np.argmax(model(sentence, ids)[:-1]))) != EOS:
             ids = (*ids, token)
@@ -381,7 +382,7 @@ def test_samples_repeat_with_their_seed_and_follow_the_distribution():
         counts = Counter(tuple(hypothesis.ids) for hypotheses in found for hypothesis in hypotheses)
         return [counts[ids] / 4000 for ids in ((), (2,), (3,))]
 
-    sampling = SearchConfig(temperature=1.0)
+    sampling = SearchConfig(temperature=1.0, min_length=0)
     assert shares(sampling) == pytest.approx([0.2, 0.5, 0.3], abs=0.03)
     assert shares(replace(sampling, top_k=2)) == pytest.approx([0, 0.625, 0.375], abs=0.03)
     assert shares(replace(sampling, top_p=0.79)) == pytest.approx([0, 0.625, 0.375], abs=0.03)

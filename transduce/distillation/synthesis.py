@@ -34,7 +34,7 @@ class Synthesis:
     inputs: Path
     translations: Path
     pairs: int
-    dropped: int  # texts whose translation was empty or did not end
+    dropped: int  # blank texts, and those whose translation was empty or did not end
 
 
 def synthesize(

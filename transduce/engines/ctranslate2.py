@@ -141,7 +141,7 @@ class CTranslate2Engine:
             length_penalty=_NO_PENALTY,
             max_input_length=0,
             max_decoding_length=longest,
-            min_decoding_length=0,
+            min_decoding_length=0,  # more would change the scores, see `_is_doubtful`
             return_scores=True,
             use_vmap=use_shortlist,
         )
@@ -231,8 +231,10 @@ def _is_doubtful(hypotheses: Sequence[Hypothesis], limit: int, config: SearchCon
     This is the case at the length limit, since CTranslate2 has one limit for all sentences of a
     batch. Also, CTranslate2 returns no more hypotheses than the beam has, although several may end
     in one step. Any that it left out is at most as probable as the last of these, and at most as
-    long as the longest.
+    long as the longest. Last, CTranslate2 was allowed to write nothing.
     """
+    if config.min_length and not all(hypothesis.ids for hypothesis in hypotheses):
+        return True
     longest = max(len(hypothesis.ids) for hypothesis in hypotheses)
     lowest = min(hypothesis.log_prob for hypothesis in hypotheses)
     best_left_out = lowest / ((5 + longest + 1) / 6) ** config.alpha
@@ -241,7 +243,9 @@ def _is_doubtful(hypotheses: Sequence[Hypothesis], limit: int, config: SearchCon
 
 def _difference(config: SearchConfig) -> str | None:
     """Return the setting that CTranslate2 treats differently from `search`, if there is one."""
-    for name in ("min_length", "no_repeat_ngram", "max_repeats", "forbid_unk", "temperature"):
+    if config.min_length > 1:
+        return f"search.min_length is {config.min_length}"
+    for name in ("no_repeat_ngram", "max_repeats", "forbid_unk", "temperature"):
         value = getattr(config, name)
         if value != getattr(_DEFAULTS, name):
             return f"search.{name} is {value}"

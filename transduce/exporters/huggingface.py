@@ -116,6 +116,8 @@ def _marian(bundle: Bundle) -> Any:
     model.tie_weights()
 
     generation: dict[str, Any] = {"max_length": max_length}
+    if search.min_length:
+        generation["min_new_tokens"] = search.min_length
     if search.beam_size > 1:
         # The library has another formula than transduce; the same exponent comes closest.
         generation["length_penalty"] = search.alpha

@@ -117,6 +117,7 @@ class MarianRuntime:
             input_ids=self._source_ids(source),
             num_beams=1,
             do_sample=False,
+            min_new_tokens=0,
             max_new_tokens=length + 1,
             max_length=None,
         )

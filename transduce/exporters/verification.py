@@ -50,7 +50,8 @@ def verify(
     # Greedy translations. They may differ where rounding could have decided.
     equal = 0
     sources = [source for source, _ in sample_pairs(model.config)]
-    results = TorchEngine(model).search(sources, SearchConfig(beam_size=1, max_length=LENGTH))
+    plain = SearchConfig(beam_size=1, min_length=0, max_length=LENGTH)
+    results = TorchEngine(model).search(sources, plain)
     for number, (source, (hypothesis,)) in enumerate(zip(sources, results, strict=True), start=1):
         ids = list(runtime.greedy(source, LENGTH))
         equal += hypothesis.ids == ids

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice, zip_longest
+from itertools import compress, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -226,16 +226,19 @@ class Translator:
         """Return the translation of each sentence, which is read as training text is.
 
         It is not split, and its markup is not set apart: this is for text by the million. None
-        means that a sentence is too long for the model, or that its translation did not end.
+        means that a sentence is blank or too long for the model, or that its translation did not
+        end.
         """
         sources = self.tokenizers[0].encode_batch(list(sentences))
-        fits = [len(source) <= self._reader.max_tokens for source in sources]
-        searched = [source for source, is_short in zip(sources, fits, strict=True) if is_short]
-        results = self._results(searched, [], Options())
+        is_searched = [
+            bool(sentence.strip()) and len(source) <= self._reader.max_tokens
+            for sentence, source in zip(sentences, sources, strict=True)
+        ]
+        results = self._results(list(compress(sources, is_searched)), [], Options())
 
         translations: list[str | None] = []
-        for is_short in fits:
-            result = next(results) if is_short else None
+        for searched in is_searched:
+            result = next(results) if searched else None
             if result is None or len(result.candidates[0][0].ids) >= result.limit:
                 translations.append(None)
             else:
