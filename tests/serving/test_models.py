@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests.serving.running import running
+from transduce.engines.torch import TorchEngine
 from transduce.errors import BundleError, ConfigError, InputError
+from transduce.search.hypothesis import Hypothesis
 from transduce.serving.models import load_models
 from transduce.storage.bundle import save_bundle
 
@@ -100,3 +102,23 @@ def test_several_workers_of_ctranslate2_translate_as_one(bundle, said, translato
     with running(models) as server:
         _, answer = server.post("/v1/translate", {"text": ["42 hours", "12 kilometers"]})
         assert len(answer["translations"]) == 2
+
+
+def test_a_gpu_has_recorded_every_number_of_sentences_before_the_first_request(
+    bundle, said, monkeypatch
+):
+    pytest.importorskip("triton")
+    counts = []
+
+    def stream(self, feed, config, *, token_scores):
+        while feed.longest():
+            jobs = feed.take(64, 64)
+            counts.append(len(jobs))
+            for job in jobs:
+                yield job.number, [Hypothesis([], 0.0, 0.0, [])]
+
+    monkeypatch.setattr(TorchEngine, "can_stream", lambda self: True)
+    monkeypatch.setattr(TorchEngine, "stream", stream)
+    models = load(said, bundle.path)
+    models.close()
+    assert counts == [n for n in (1, 2, 4, 8, 16, 32, 64) for _ in range(2)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from transduce.config import SearchConfig
 from transduce.cores import available_cores
 from transduce.data.languages import base_language
+from transduce.data.tokenizer import EOS
 from transduce.engines.choose import MOST_WORKERS, EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
 from transduce.serving.queue.batching import BatchingEngine, QueueSettings
@@ -132,6 +133,8 @@ def load_models(
     if not models.served:
         raise BundleError("none of the models can be served; the reasons are above")
     _report_languages(models, say)
+    for model in models.served:
+        _warm_up(model)
     return models
 
 
@@ -155,6 +158,23 @@ def with_queue(
         target_language=_known(data.target_language),
         parameters=bundle.count_parameters(),
     )
+
+
+def _warm_up(model: ServedModel) -> None:
+    """Let a GPU compile and record its work, which takes longer than all searches that follow.
+
+    This depends on how many sentences begin at the same time, rounded up to a power of two. It is
+    compiled at the first time, and recorded at the second.
+    """
+    if not model.queue.is_streaming:
+        return
+    from transduce.engines.cuda.continuous_batching import STREAM_PLACES  # needs Triton
+
+    count = 1
+    while count <= STREAM_PLACES:
+        for _ in range(2):
+            model.queue.search([[EOS]] * count, model.translator.search, token_scores=False)
+        count *= 2
 
 
 def _known(language: str) -> str | None:
