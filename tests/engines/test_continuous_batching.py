@@ -339,6 +339,7 @@ def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
         for ours, theirs in zip(found[i], hypotheses, strict=True):
             assert ours.score == pytest.approx(theirs.score, abs=1e-4)
             assert ours.token_log_probs == pytest.approx(theirs.token_log_probs, abs=1e-4)
+            assert ours.margin == pytest.approx(theirs.margin, abs=1e-4)
 
 
 class Arriving:

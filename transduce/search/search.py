@@ -34,6 +34,7 @@ class State(Protocol):
         """Return the state of these rows (n,), in this order; a row may be repeated or left out."""
 
 
+Array = np.ndarray[Any, Any]
 S = TypeVar("S", bound=State)
 # Tokens (R,), state -> log-probabilities (R, V), state.
 Step = Callable[[Tensor, S], tuple[Tensor, S]]
@@ -166,26 +167,41 @@ def results(
     Without `token_scores` this is faster, and hypotheses have no `token_log_probs`.
     """
     ended = beams.ended
-    n = ended.score.size(1)
-
     # Copy everything to the CPU, and wait for the GPU only once.
     margin = beams.margin[:, None].expand_as(ended.score)
     on_device = (ended.tokens, ended.log_probs, ended.score, margin)
-    copies = [tensor[sentences].flatten(0, 1).to("cpu", non_blocking=True) for tensor in on_device]
+    copies = [tensor[sentences].to("cpu", non_blocking=True) for tensor in on_device]
     if beams.margin.is_cuda:
         torch.cuda.current_stream(beams.margin.device).synchronize()
-    # (hypotheses, W) twice, then (hypotheses,) twice.
-    paths, values, scores, margins = (tensor.numpy() for tensor in copies)
-    _check_scores(scores[::n])
+    tokens, log_probs, scores, margins = (tensor.numpy() for tensor in copies)
+    return as_hypotheses(tokens, log_probs, scores, margins, token_scores)
+
+
+def as_hypotheses(
+    tokens: Array, log_probs: Array, scores: Array, margins: Array, token_scores: bool
+) -> list[list[Hypothesis]]:
+    """Return the finished hypotheses of each sentence as values.
+
+    Args:
+        tokens: Each hypothesis with its end, and anything after that, (B, n, W).
+        log_probs: That of each token, (B, n, W).
+        scores: Those of the hypotheses, (B, n); -inf marks an unused place.
+        margins: The smallest score difference that decided anything, (B, n).
+        token_scores: Whether hypotheses have `token_log_probs`.
+    """
+    n = scores.shape[1]
+    paths = tokens.reshape(-1, tokens.shape[-1])  # (B * n, W)
+    values = log_probs.reshape(paths.shape)
+    _check_scores(scores[:, 0])
 
     # Cut each hypothesis at its end, and sum its log-probabilities.
     lengths = (paths == EOS).argmax(-1)
     longest = int(lengths.max(initial=0)) + 1
     paths = paths[:, :longest]
     values = values[:, :longest]
-    log_probs = values.cumsum(-1, dtype=np.float64)[np.arange(len(values)), lengths]
+    sums = values.cumsum(-1, dtype=np.float64)[np.arange(len(values)), lengths]
     token_values = values if token_scores else values[:, :0]
-    columns = (paths, lengths, scores, log_probs, token_values, margins)
+    columns = (paths, lengths, scores.ravel(), sums, token_values, margins.ravel())
     rows = zip(*(column.tolist() for column in columns), strict=True)
     hypotheses = [
         Hypothesis(path[:length], score, log_prob, token_log_probs[: length + 1], margin)
@@ -193,11 +209,11 @@ def results(
     ]
 
     # A sentence may have fewer than n; the places of the others are at its end.
-    counts = (scores.reshape(-1, n) > NEVER).sum(1).tolist()
+    counts = (scores > NEVER).sum(1).tolist()
     return [hypotheses[i * n : i * n + count] for i, count in enumerate(counts)]
 
 
-def _check_scores(scores: np.ndarray[Any, Any] | float) -> None:
+def _check_scores(scores: Array | float) -> None:
     """Raise an InputError unless the best score of every sentence is finite."""
     if not np.isfinite(scores).all():
         raise InputError(

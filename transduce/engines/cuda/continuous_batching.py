@@ -31,7 +31,7 @@ from transduce.model import Transformer
 from transduce.model.tokens import refuse_empty
 from transduce.search import beams
 from transduce.search.hypothesis import Hypothesis, Job
-from transduce.search.search import results
+from transduce.search.search import Array, as_hypotheses
 
 # Source and target lengths are rounded up to a multiple of this, which limits the number of graphs.
 CAPACITY = 32
@@ -41,6 +41,7 @@ READ = 256  # sources encoded at once: the GPU starts while Python prepares the 
 STREAM_PLACES = 64  # sentences that are searched at once while others arrive
 STREAM_SOURCE = 64  # source tokens that a place has at least, so that most sentences fit
 STEPS = 2  # steps between two checks for finished sentences
+STREAM_STEPS = 4  # the same while sentences arrive, and Python has requests to answer, too
 # Shapes that ran out of memory: the number of places that fit.
 _FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = (
     WeakKeyDictionary()
@@ -50,12 +51,22 @@ _FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]
 class Slots:
     """B places for sentences of at most S tokens and targets of at most W tokens with the end."""
 
-    def __init__(self, model: Transformer, config: SearchConfig, B: int, S: int, W: int) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        config: SearchConfig,
+        B: int,
+        S: int,
+        W: int,
+        steps: int = STEPS,
+    ) -> None:
+        """`steps` is the number of steps between two checks for finished sentences."""
         self.model = model
         self.config = config
         self.B = B
         self.S = S
         self.W = W
+        self.steps = steps
         self.pad = model.config.pad
         self.source_pad = model.config.source_pad
         self.device = model.target_embedding.weight.device
@@ -69,11 +80,15 @@ class Slots:
         self.beams = self.fresh.select(first).over()
         self.state = FixedState(model, self.beams.length, S, R, W)
         self.columns = torch.arange(W, device=self.device)
-        self.all_places = list(range(B))
 
         # Buffers between the CPU and the GPU. Inputs are by the number of sources encoded at once.
-        self.alive = torch.empty(B, dtype=torch.bool, pin_memory=self.device.type == "cuda")
+        # Of reports there are two: while the CPU reads one, the GPU writes the other.
         self.inputs: dict[int, tuple[Tensor, Tensor]] = {}
+        self.report = self._make_report(out=None)
+        self.copies = deque(
+            torch.empty_like(self.report, device="cpu", pin_memory=self.graphs.captures)
+            for _ in range(2)
+        )
 
     def search(
         self,
@@ -92,7 +107,7 @@ class Slots:
         empty = list(range(self.B))
         places: dict[int, tuple[Job, int]] = {}  # the job in a place, and the step when it began
         begun = 0  # steps that have been launched
-        under_way: deque[tuple[int, Any]] = deque()  # last step of each round, and its event
+        under_way: deque[tuple[int, Any, Tensor]] = deque()  # last step, event and report of rounds
         while True:
             # What a place without a job still computes is ignored.
             unwanted = cancelled()
@@ -117,37 +132,30 @@ class Slots:
             # Launch the next round of steps, so that two rounds are under way.
             steps_needed = max(since + job.limit + 1 - begun for job, since in places.values())
             if steps_needed > 0:
-                count = min(STEPS, steps_needed)
+                count = min(self.steps, steps_needed)
                 self.graphs.run(f"{count} steps", partial(self._steps, count))
                 begun += count
-                under_way.append((begun, self.graphs.record_event()))
+                report = self.copies[0].copy_(self.report, non_blocking=True)
+                self.copies.rotate()
+                under_way.append((begun, self.graphs.record_event(), report))
                 if len(under_way) < 2:
                     continue
 
             # Collect the sentences that finished in the earlier round.
-            last_step, event = under_way.popleft()
+            last_step, event, report = under_way.popleft()
             if event:
                 event.synchronize()
-            alive = self.alive.tolist()
+            rows = report.numpy()
+            alive = rows[:, 0].tolist()
             done = []
             for place, (_, since) in places.items():
                 if not alive[place] and since < last_step:
                     done.append(place)
             if done:
-                yield from self._collect(done, places, token_scores)
+                numbers = [places.pop(place)[0].number for place in done]
+                found = self._hypotheses(rows[done], token_scores)
+                yield from zip(numbers, found, strict=True)
                 empty += done
-
-    def _collect(
-        self, done: list[int], places: dict[int, tuple[Job, int]], token_scores: bool
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Remove finished jobs from their places, and yield their numbers and hypotheses."""
-        everything = done == self.all_places
-        numbers = [places.pop(place)[0].number for place in done]
-        # The next round of steps is under way and does not change these places.
-        with self.graphs.beside():
-            which = slice(None) if everything else torch.tensor(done, device=self.device)
-            found = results(self.beams, which, token_scores)
-        yield from zip(numbers, found, strict=True)
 
     def _fill(self, places: list[int], jobs: list[Job]) -> None:
         """Put sentences into places.
@@ -203,7 +211,34 @@ class Slots:
     def _steps(self, count: int) -> None:
         for _ in range(count):
             self._step()
-        self.alive.copy_(self.beams.alive(), non_blocking=True)
+        self._make_report(out=self.report)
+
+    def _make_report(self, out: Tensor | None) -> Tensor:
+        """Return all that the CPU needs to know, one row of int32 for each place.
+
+        It is one tensor so that a single copy brings it to the CPU, where calls of torch would
+        compete for Python's interpreter lock with the threads of a server.
+        """
+        ended = self.beams.ended
+        parts = (
+            self.beams.alive().int(),
+            self.beams.margin.view(torch.int32),
+            ended.score.view(torch.int32),
+            ended.tokens.int(),
+            ended.log_probs.view(torch.int32),
+        )
+        return torch.cat([part.view(self.B, -1) for part in parts], dim=1, out=out)
+
+    def _hypotheses(self, rows: Array, token_scores: bool) -> list[list[Hypothesis]]:
+        """Return the finished hypotheses of each row of a report."""
+        n = self.config.n_best
+        # Behind whether the search goes on: margin, scores, tokens, log-probabilities.
+        values = rows.view(np.float32)
+        margins = np.repeat(values[:, 1:2], n, axis=1)
+        scores = values[:, 2 : 2 + n]
+        tokens = rows[:, 2 + n : 2 + n + n * self.W].reshape(-1, n, self.W)
+        log_probs = values[:, 2 + n + n * self.W :].reshape(-1, n, self.W)
+        return as_hypotheses(tokens, log_probs, scores, margins, token_scores)
 
     def _step(self) -> None:
         """Extend all hypotheses by one token. Graphs need all tensors to be updated in place."""
@@ -228,13 +263,13 @@ class Slots:
         ancestors.copy_(ancestors[rows].where(self.columns < at, rows[:, None].int()))
 
 
-def _pad(
-    rows: Sequence[Sequence[int]], filler: int, table: np.ndarray[Any, np.dtype[np.int32]]
-) -> None:
+def _pad(rows: Sequence[Sequence[int]], filler: int, table: Array) -> None:
     """Write rows of ids into a table and fill it up with `filler`."""
+    table[:] = filler
+    if not any(rows):
+        return
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     is_filled = np.arange(table.shape[1]) < lengths[:, None]
-    table[:] = filler
     table[is_filled] = np.fromiter(chain.from_iterable(rows), np.int32)
 
 
@@ -294,7 +329,7 @@ def stream(
         S = max(STREAM_SOURCE, 1 << (needed - 1).bit_length())
         W = up_to(config.limit(S) + 1, CAPACITY)
         B = max(1, min(STREAM_PLACES, ROOM // max(config.width * W, S)))
-        slots = _places(model, (config, B, S, W), kept)
+        slots = _places(model, (config, B, S, W, STREAM_STEPS), kept)
         yield from slots.search(partial(feed.take, longest=S), token_scores, feed.cancelled)
 
 
@@ -342,10 +377,8 @@ def _taking(jobs: Sequence[Job]) -> Callable[[int], list[Job]]:
     return lambda count: list(islice(waiting, count))
 
 
-def _places(
-    model: Transformer, key: tuple[SearchConfig, int, int, int], kept: dict[tuple[Any, ...], Slots]
-) -> Slots:
-    """Return places of this shape from `kept`, or new ones.
+def _places(model: Transformer, key: tuple[Any, ...], kept: dict[tuple[Any, ...], Slots]) -> Slots:
+    """Return places of this shape, the arguments of `Slots`, from `kept`, or new ones.
 
     The least recently used shapes are dropped from `kept`.
     """

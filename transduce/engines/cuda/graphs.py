@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -22,7 +21,6 @@ class Graphs:
         self.recorded: dict[str, torch.cuda.CUDAGraph | None] = {}
         # No graph needs its memory after a replay, so all share one pool.
         self.pool = torch.cuda.graph_pool_handle() if self.captures else None
-        self._second_stream = torch.cuda.Stream(device) if self.captures else None
 
     def run(self, name: str, function: Callable[[], None]) -> None:
         """Run the function of this name, as a CUDA graph from the second time on."""
@@ -41,10 +39,6 @@ class Graphs:
                     function()
             self.recorded[name] = graph
         graph.replay()
-
-    def beside(self) -> AbstractContextManager[Any]:
-        """Run what follows at the same time as the graphs, on a stream of its own."""
-        return torch.cuda.stream(self._second_stream) if self._second_stream else nullcontext()
 
     def record_event(self) -> Any:
         """Return an event after everything that was launched so far; None on a CPU."""
