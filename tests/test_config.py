@@ -294,7 +294,7 @@ def test_a_goal_needs_sentences_to_score():
         ("training", "schedule", "paper, stable-decay, cosine"),
         ("model", "norm", "layer, rms"),
         ("model", "activation", "relu, gelu, swish, swiglu, geglu"),
-        ("data.tokenizer", "kind", "bpe, unigram"),
+        ("data.tokenizer", "kind", "bpe, unigram, word"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused_alike_in_python_and_in_a_recipe(

@@ -180,7 +180,9 @@ class CleanConfig:
 class TokenizerConfig:
     """How text becomes token ids (§5.1: byte-pair encoding, shared by both languages)."""
 
-    kind: Literal["bpe", "unigram"] = "bpe"  # algorithm: byte-pair encoding or unigram model
+    # Algorithm: byte-pair encoding, a unigram model, or whole words. With words, a rare word is
+    # unknown and lost: this is for text whose words are tokens already, such as trees (§6.3).
+    kind: Literal["bpe", "unigram", "word"] = "bpe"
     # Number of pieces (§5.1), which is also the model's vocabulary size: about 4,000 for 10,000
     # pairs, 16,000 for 100,000 pairs and 32,000 for millions.
     vocab_size: int = 37_000
@@ -199,6 +201,11 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, "data.tokenizer")
+        refuse_unless(
+            self.kind != "word" or not self.sampling,
+            f"data.tokenizer.sampling is {self.sampling:g}, but words have one segmentation only; "
+            "set it to 0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,3 +229,17 @@ def test_a_tokenizer_travels_to_other_processes_and_files(tokenizer, tmp_path):
         )
     with pytest.raises(DataError, match="cannot be read as a tokenizer"):
         Tokenizer.load(tmp_path / "absent.model")
+
+
+def test_each_word_is_a_token_if_the_vocabulary_has_words():
+    texts = ["(S (NP XX )NP )S", "Mr. Smith didn't", "Mr. Jones"]
+    words = {word for text in texts for word in text.split()}
+    config = replace(CONFIG, kind="word", vocab_size=len(words) + 3, character_coverage=1.0)
+    tokenizer = Tokenizer.train(texts, config)
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert len(ids) == len(text.split()) + 1
+        assert tokenizer.decode(ids) == text
+    assert tokenizer.encode("Mr. Miller")[1:] == [UNKNOWN, EOS]
+    with pytest.raises(ConfigError, match="words have one segmentation only; set it to 0"):
+        replace(config, sampling=0.1)

@@ -108,7 +108,7 @@ def treebank(tmp_path_factory):
 
 
 def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_path, capsys):
-    small = ["model.N=1", "model.d_model=32", "model.d_ff=32", "data.tokenizer.vocab_size=300"]
+    small = ["model.N=1", "model.d_model=32", "model.d_ff=32"]
     words = ["paper", "table4", str(treebank), *small, "training.tokens_per_step=400"]
     options = ["--out", str(tmp_path), "--budget", "0.00001", "--device", "cpu"]
     words += ["model.h=2", "search.max_length=8", "search.beam_size=2"]
@@ -126,6 +126,19 @@ def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_pat
     assert run([*words, *options]) == 2
     assert f"was measured with the trees of {treebank}, not" in capsys.readouterr().err
     assert (tmp_path / "table4" / "text" / "train.words").read_bytes() == text
+
+
+def test_a_parser_reads_each_word_as_one_token_and_rare_words_as_unknown(tmp_path):
+    trees = ["(NP (NNP Mr.) (NNP Smith))", "(NP (NNP Mr.) (NN dog))", "(NP (DT the) (NN dog))"]
+    (tmp_path / "train.trees").write_text("\n".join(trees), encoding="utf-8")
+    (tmp_path / "valid.trees").write_text("(NP (NNP Mr.) (NNP Jones))", encoding="utf-8")
+    (tmp_path / "test.trees").write_text(trees[2], encoding="utf-8")
+    treebank = read_treebank(tmp_path)
+    assert len(treebank.train) == 2  # a tree of the test set is no training tree
+    assert treebank.known_words == {"Mr."}
+    assert [treebank.sentence(tree) for tree in treebank.train] == ["Mr. UNK"] * 2
+    # Mr. and UNK, the brackets "(NP", ")NP" and XX, and three tokens that are no words.
+    assert treebank.tokenizer().vocab_size == 2 + 3 + 3
 
 
 def test_a_dry_run_of_table4_writes_nothing(treebank, tmp_path, capsys):

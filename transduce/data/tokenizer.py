@@ -1,4 +1,4 @@
-"""Convert text to token ids and back, without loss: byte-pair encoding (§5.1) or unigram.
+"""Convert text to token ids and back: byte-pair encoding (§5.1), unigram, or whole words.
 
 The ids are the ones that other runtimes expect: end of sentence 0, unknown 1, padding the last. A
 tokenizer is a standard SentencePiece model. Its normalization of punctuation is part of the model,
@@ -248,7 +248,7 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
             model_type=config.kind,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
-            byte_fallback=config.byte_fallback,
+            byte_fallback=config.byte_fallback and config.kind != "word",
             split_digits=config.split_digits,
             eos_id=EOS,
             unk_id=UNKNOWN,

@@ -1,12 +1,19 @@
-"""Table 4: constituency parsing as sequence transduction (§6.3), from words to brackets."""
+"""Table 4: constituency parsing as sequence transduction (§6.3), from words to brackets.
+
+The parser writes one XX for each word, so it must see where words begin and end: each word is a
+token of its own, and a rare one is UNK, as in Vinyals et al. (2015).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from transduce.config import CleanConfig, CorpusConfig, DataConfig, TokenizerConfig
+from transduce.data.cleaning.rules import RULES
 from transduce.data.readers.compression import plain_suffix
 from transduce.data.text_folder import whole_file
 from transduce.errors import ConfigError, DataError
@@ -24,6 +31,9 @@ PART = "table4"
 ROW = "parser"
 SPLITS = ("train", "valid", "test")
 SUFFIXES = (".trees", ".mrg", ".parse", ".ptb", ".txt")
+UNKNOWN = "UNK"
+LEAST_COUNT = 2  # a word that the training trees have less often is unknown
+SPECIAL_TOKENS = 3  # the end of a sentence, SentencePiece's unknown token, and padding
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,31 @@ class Treebank:
     train: list[Tree]
     valid: list[Tree]
     test: list[Tree]
+
+    @cached_property
+    def brackets(self) -> frozenset[str]:
+        """All tokens of linearized trees."""
+        trees = [*self.train, *self.valid, *self.test]
+        return frozenset(token for tree in trees for token in linearize(tree).split())
+
+    @cached_property
+    def known_words(self) -> frozenset[str]:
+        """The most frequent words; each is a token, as far as the paper's vocabulary reaches."""
+        counts = Counter(word for tree in self.train for word in tree.words())
+        most = PARSER.data.tokenizer.vocab_size - len(self.brackets) - SPECIAL_TOKENS - 1
+        return frozenset(word for word, count in counts.most_common(most) if count >= LEAST_COUNT)
+
+    def sentence(self, tree: Tree) -> str:
+        """Return the words of a tree as the parser reads them."""
+        words = [word if word in self.known_words else UNKNOWN for word in tree.words()]
+        return " ".join(words)
+
+    def tokenizer(self) -> TokenizerConfig:
+        """Return the settings of a vocabulary with every token of the training trees."""
+        tokens = {token for tree in self.train for token in self.sentence(tree).split()}
+        tokens |= {token for tree in self.train for token in linearize(tree).split()}
+        size = len(tokens) + SPECIAL_TOKENS
+        return TokenizerConfig(kind="word", vocab_size=size, character_coverage=1.0)
 
 
 def read_treebank(folder: Path) -> Treebank:
@@ -51,12 +86,18 @@ def read_treebank(folder: Path) -> Treebank:
         )
     splits = {split: _of_split(files, split) for split in SPLITS}
     if all(splits.values()):
-        return Treebank(splits["train"], splits["valid"], splits["test"])
+        return _without_leaks(splits["train"], splits["valid"], splits["test"])
     trees = [tree for path in files for tree in read_trees(path)]
     if len(trees) < 10:
         raise DataError(f"{folder} has {len(trees)} trees; expected at least 10")
     rest = [tree for number, tree in enumerate(trees) if number % 10 not in (3, 7)]
-    return Treebank(rest, trees[3::10], trees[7::10])
+    return _without_leaks(rest, trees[3::10], trees[7::10])
+
+
+def _without_leaks(train: list[Tree], valid: list[Tree], test: list[Tree]) -> Treebank:
+    """Return a treebank whose training trees are not among the others."""
+    held_out = {*valid, *test}
+    return Treebank([tree for tree in train if tree not in held_out], valid, test)
 
 
 def write_text(treebank: Treebank, folder: Path) -> None:
@@ -64,11 +105,11 @@ def write_text(treebank: Treebank, folder: Path) -> None:
     for split in SPLITS:
         trees: list[Tree] = getattr(treebank, split)
         words, brackets = _files(folder, split)
-        _write_lines(words, [" ".join(tree.words()) for tree in trees])
+        _write_lines(words, [treebank.sentence(tree) for tree in trees])
         _write_lines(brackets, [linearize(tree) for tree in trees])
 
 
-def text_settings(folder: Path) -> DataConfig:
+def text_settings(treebank: Treebank, folder: Path) -> DataConfig:
     """Return the settings of the text that `write_text` writes into a folder."""
     corpora: dict[str, tuple[CorpusConfig, ...]] = {}
     for split in SPLITS:
@@ -80,15 +121,9 @@ def text_settings(folder: Path) -> DataConfig:
         corpora=corpora["train"],
         validation=corpora["valid"],
         test=corpora["test"],
-        tokenizer=TokenizerConfig(vocab_size=PARSER.data.tokenizer.vocab_size),
-        # Brackets are no language, are longer than the words, and repeat in other sentences: only
-        # a sentence of the test set with the same tree leaks.
-        clean=CleanConfig(
-            off=("length-ratio", "wrong-language"),
-            leak_words=10_000,
-            max_words=1_000,
-            max_characters=20_000,
-        ),
+        tokenizer=treebank.tokenizer(),
+        # The rules are for translations. `read_treebank` has removed the trees of the test set.
+        clean=CleanConfig(off=tuple(RULES)),
     )
 
 
@@ -111,7 +146,7 @@ def row(
     text = out / PART / "text"
     if not dry_run:
         write_text(treebank, text)
-    data = text_settings(text)
+    data = text_settings(treebank, text)
     recipe = with_the_papers_rate(changed_recipe(PARSER, data, budget, overrides), budget)
     recipe = replace(recipe, training=replace(recipe.training, seed=seed))
     return Row(
@@ -120,7 +155,7 @@ def row(
         recipe=recipe,
         corpus=str(folder),
         budget=budget,
-        measure=lambda translator: {"parsing": parsing_scores(translator, treebank.test)},
+        measure=lambda translator: {"parsing": parsing_scores(translator, treebank)},
     )
 
 
@@ -134,14 +169,14 @@ def _check_trees(folder: Path, out: Path, name: str) -> None:
         )
 
 
-def parsing_scores(translator: Translator, trees: Sequence[Tree]) -> dict[str, float]:
-    """Parse sentences and compare with their trees."""
+def parsing_scores(translator: Translator, treebank: Treebank) -> dict[str, float]:
+    """Parse the test sentences and compare with their trees."""
     # Words are not split into sentences and have no markup, so they go to the engine directly.
     reader, writer = translator.tokenizers
-    sentences = [" ".join(tree.words()) for tree in trees]
+    sentences = [treebank.sentence(tree) for tree in treebank.test]
     found = translator.engine.search(reader.encode_batch(sentences), translator.search)
     outputs = [writer.decode(hypotheses[0].ids) for hypotheses in found]
-    score = score_brackets(outputs, trees)
+    score = score_brackets(outputs, treebank.test)
     return {
         "sentences": score.sentences,
         "malformed": score.malformed,
