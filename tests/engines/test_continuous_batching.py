@@ -377,6 +377,23 @@ def test_jobs_join_a_running_search_and_leave_it_if_cancelled_and_find_the_same(
     assert {longest for _, longest in feed.asked} == {4, 8}  # two shapes, one after the other
 
 
+@pytest.mark.parametrize(("count", "steps"), [(1, slots.STEPS), (3, slots.STREAM_STEPS)])
+@torch.inference_mode()
+def test_a_stream_looks_less_often_for_finished_sentences_if_there_are_many(
+    count, steps, monkeypatch
+):
+    config = SearchConfig(beam_size=1, min_length=5, max_length=5)
+    jobs = jobs_of([[5, 6, 0]] * count, config, [()] * count)
+    monkeypatch.setattr(slots, "STREAM_PLACES", 8)
+    feed = MagicMock(longest=MagicMock(side_effect=[3, 0]), cancelled=tuple)
+    feed.take.side_effect = [jobs, *[[]] * 9]
+    kept = {}
+    assert len(dict(slots.stream(searchable(), feed, config, kept))) == count
+    (places,) = kept.values()
+    rounds = {int(name.split()[0]) for name in places.graphs.recorded if name.endswith(" steps")}
+    assert max(rounds) == steps
+
+
 def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
     recorded, device = [], torch.device("cuda:1")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", MagicMock)

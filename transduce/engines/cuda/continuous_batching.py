@@ -41,7 +41,8 @@ READ = 256  # sources encoded at once: the GPU starts while Python prepares the 
 STREAM_PLACES = 64  # sentences that are searched at once while others arrive
 STREAM_SOURCE = 64  # source tokens that a place has at least, so that most sentences fit
 STEPS = 2  # steps between two checks for finished sentences
-STREAM_STEPS = 4  # the same while sentences arrive, and Python has requests to answer, too
+STREAM_STEPS = 4  # the same while many sentences arrive, and Python has requests to answer, too
+FEW = 1 / 8  # of the places: so many are filled at a time, and a search with no more is not busy
 # Shapes that ran out of memory: the number of places that fit.
 _FITTED: WeakKeyDictionary[Transformer, dict[tuple[SearchConfig, int, int], int]] = (
     WeakKeyDictionary()
@@ -60,7 +61,7 @@ class Slots:
         W: int,
         steps: int = STEPS,
     ) -> None:
-        """`steps` is the number of steps between two checks for finished sentences."""
+        """`steps` is the number of steps between two checks while many places are taken."""
         self.model = model
         self.config = config
         self.B = B
@@ -118,7 +119,7 @@ class Slots:
                 empty += left
 
             # Fill empty places: several at a time, unless nothing else is left to do.
-            if empty and (len(empty) * 8 >= self.B or not places):
+            if empty and (len(empty) >= FEW * self.B or not places):
                 new_jobs = take(len(empty))
                 filled = empty[: len(new_jobs)]
                 empty = empty[len(new_jobs) :]
@@ -132,7 +133,8 @@ class Slots:
             # Launch the next round of steps, so that two rounds are under way.
             steps_needed = max(since + job.limit + 1 - begun for job, since in places.values())
             if steps_needed > 0:
-                count = min(self.steps, steps_needed)
+                is_busy = len(places) > FEW * self.B
+                count = min(self.steps if is_busy else STEPS, steps_needed)
                 self.graphs.run(f"{count} steps", partial(self._steps, count))
                 begun += count
                 report = self.copies[0].copy_(self.report, non_blocking=True)
