@@ -72,7 +72,7 @@ def test_two_models_of_one_pair_are_both_served_and_the_first_is_the_default(bun
 def test_a_model_without_known_languages_is_served_by_its_name(copies, said):
     models = load(said, copies / "unknown")
     (line,) = said
-    assert "the languages of unknown are unknown" in line
+    assert "the languages of unknown are not known" in line
     assert (models.default.source_language, models.default.target_language) == (None, None)
     with running(models) as server:
         assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200

@@ -178,7 +178,7 @@ def test_an_alignment_counts_the_words_that_are_in_the_result(text, links, data)
         end = restored.text.index(word, end) + len(word)
 
     # A placeholder is a word once, and linked to itself.
-    source = protected.words(protected.plain)
+    source = protected.words()
     for source_word, target_word in restored.links:
         placeholders = {span.text for span in protected.spans if span.stand_in}
         if {source[source_word], restored.words[target_word]} & placeholders:
@@ -470,3 +470,8 @@ def test_an_alignment_is_needed_for_tags_and_for_stand_ins_that_were_not_copied(
 def test_a_prefix_has_no_signs_of_markdown_that_are_put_back_anyway(sign):
     source = markup.protect(f"{sign}Two{sign} words.")
     assert markup.as_searched(f"{sign}Zwei{sign} W", source) == "Zwei W"
+
+
+def test_the_words_of_a_source_are_its_own_and_not_the_terms_of_a_glossary():
+    found = protect("The bank <b>of</b> %d", markup.Glossary({"bank": "Sparkasse"}))
+    assert found.words() == ("The", "bank", "of", "%d")

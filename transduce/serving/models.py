@@ -48,7 +48,7 @@ class ServedModel:
     @property
     def pair(self) -> str:
         """The languages, such as en-de."""
-        return f"{self.source_language}-{self.target_language}"
+        return f"{self.source_language or 'unknown'}-{self.target_language or 'unknown'}"
 
 
 @dataclass
@@ -189,7 +189,7 @@ def _report_languages(models: Models, say: Say) -> None:
     for number, model in enumerate(models.served):
         if model.source_language is None or model.target_language is None:
             say(
-                f"the languages of {model.name} are unknown ({model.pair}), so it can only be "
+                f"the languages of {model.name} are not known ({model.pair}), so it can only be "
                 "requested by its name from /v1; set data.source_language and data.target_language"
             )
             continue

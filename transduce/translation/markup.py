@@ -103,10 +103,10 @@ class Protected:
                 return True
         return False
 
-    def words(self, text: str) -> tuple[str, ...]:
-        """Return the words of the plain text or its translation, with the spans for stand-ins."""
-        originals = {span.stand_in: span.text for span in self.spans}
-        found = [text[start:end] for start, end in words(text)]
+    def words(self) -> tuple[str, ...]:
+        """Return the words of the plain text, with what stood in the source for stand-ins."""
+        originals = {span.stand_in: span.source for span in self.spans}
+        found = [self.plain[start:end] for start, end in words(self.plain)]
         return tuple(originals.get(word, word) for word in found)
 
 
@@ -201,6 +201,7 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
         spans.append(
             Span(
                 text=terms[match[0]] if term else match[0],
+                source=match[0],
                 word=word,
                 end=max(word, last),
                 partner=partner,

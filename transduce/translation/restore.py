@@ -99,7 +99,7 @@ def _find_halves(
 ) -> list[tuple[int, int, int]]:
     """Return the remains of stand-ins of which only the number or only the letters were copied."""
     taken = {position for start, end, _ in copies for position in range(start, end)}
-    source = protected.words(protected.plain)  # without stand-ins
+    source = protected.words()  # without stand-ins
     candidates = []
     for start, end in words(translation):
         word = translation[start:end]

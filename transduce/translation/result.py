@@ -11,7 +11,9 @@ from typing import Any
 class Token:
     """One token of a translation and its probability given the ones before it."""
 
-    text: str  # a piece of the tokenizer; U+2581 marks a space
+    # A piece of the tokenizer; U+2581 marks a space. Markup and terms of a glossary appear as the
+    # model writes them, as stand-ins such as X1.
+    text: str
     confidence: float
 
 

@@ -35,6 +35,7 @@ class Span:
     """A tag or placeholder of the source that is kept as it is."""
 
     text: str
+    source: str  # what stood in the source: the same, except for a term of a glossary
     word: int  # in the plain source: its stand-in, or the word before or in which it stands
     end: int  # for an opening tag: the word after those that it encloses; else the same as `word`
     partner: int  # the span that closes or opened this tag; -1 if it has none

@@ -128,7 +128,7 @@ class Writer:
             if protected.lower_case:
                 text = self._in_capitals(text)
             if wants_alignment:
-                source_words = protected.words(protected.plain)
+                source_words = protected.words()
                 restored = restore_words(text, protected, links)
                 alignment = Alignment(source_words, restored.words, restored.links)
             text = restore(text, protected, links)
