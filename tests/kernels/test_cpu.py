@@ -1,9 +1,12 @@
 """Training on the CPU: dropout from 16 random bits an element, attention of bf16 in float32."""
 
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 
 from tests.model.conftest import build
+from transduce.kernels import cpu
 from transduce.kernels.accelerate import accelerate
 from transduce.kernels.cpu import SparingDropout, dropout
 from transduce.model import Tokens
@@ -56,3 +59,16 @@ def test_attention_of_bf16_is_computed_in_float32_while_it_trains():
     with torch.no_grad():
         quick = [each.detach() for each in (q, k, v)]
         assert torch.equal(ours.attend(*quick, mask), plain.attend(*quick, mask))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="weights are not packed")
+def test_the_thread_that_may_outlive_python_does_not_call_torch(monkeypatch):
+    """Torch would abort the process at its exit."""
+    threads = MagicMock()
+    monkeypatch.setattr(cpu, "Thread", threads)
+    monkeypatch.setattr(cpu, "LEAST", 0)  # small matrices are packed, too
+    accelerate(build().float(), "cpu", frozen=True)
+    thread = threads.call_args.kwargs
+    assert thread["args"][0]
+    monkeypatch.setattr(cpu, "torch", None)
+    thread["target"](*thread["args"])

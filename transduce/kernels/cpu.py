@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from threading import Thread
 
 import torch
@@ -127,9 +127,11 @@ def pack(model: nn.Module, exclude: Collection[str] = ()) -> None:
         module.packed = product
         module.__class__ = form
 
-    # A thread moves them into large pages, so that the first sentence need not wait.
+    # A thread moves them into large pages, so that the first sentence need not wait. It may still
+    # run when Python exits, so it must not call torch, which would abort the process.
     packed = [product.packed for product in products if product.packed is not None]
-    Thread(target=_move_to_large_pages, args=(packed,), daemon=True).start()
+    places = [_place(matrix) for matrix in packed]
+    Thread(target=_move_to_large_pages, args=(places, packed), daemon=True).start()
 
 
 def _join(linears: tuple[nn.Linear, ...]) -> Packed:
@@ -148,17 +150,21 @@ def _can_pack(weight: Tensor) -> bool:
     return half or weight.dtype == torch.float32
 
 
-def _move_to_large_pages(matrices: list[Tensor]) -> None:
-    """Ask Linux to move packed matrices into large pages.
+def _place(matrix: Tensor) -> tuple[int, int]:
+    """Return where a packed matrix begins and ends in memory."""
+    start = torch.ops.mkldnn.data_ptr(matrix)
+    return start, start + torch.ops.mkldnn._nbytes(matrix)
+
+
+def _move_to_large_pages(places: Sequence[tuple[int, int]], _: Sequence[Tensor]) -> None:
+    """Ask Linux to move matrices at these places into large pages; the tensors keep them alive.
 
     It may refuse, as Linux before 6.1 does. Searches then work as well, but slower.
     """
     if sys.platform != "linux":
         return
     madvise = ctypes.CDLL(None).madvise
-    for matrix in matrices:
-        start = torch.ops.mkldnn.data_ptr(matrix)
-        end = start + torch.ops.mkldnn._nbytes(matrix)
+    for start, end in places:
         # The first and the last page also hold other data, which does not matter.
         first_page = start // LARGE_PAGE * LARGE_PAGE
         for page in range(first_page, end, LARGE_PAGE):
