@@ -232,7 +232,7 @@ def test_a_tokenizer_travels_to_other_processes_and_files(tokenizer, tmp_path):
 
 
 def test_each_word_is_a_token_if_the_vocabulary_has_words():
-    texts = ["(S (NP XX )NP )S", "Mr. Smith didn't", "Mr. Jones"]
+    texts = ["(S (NP XX )NP )S", "Mr. Smith didn't", "Mr. Jones", "zebra " * 999 + "end"]
     words = {word for text in texts for word in text.split()}
     config = replace(CONFIG, kind="word", vocab_size=len(words) + 3, character_coverage=1.0)
     tokenizer = Tokenizer.train(texts, config)

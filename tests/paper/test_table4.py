@@ -118,25 +118,31 @@ def test_a_parser_is_trained_and_scored_on_any_folder_of_trees(treebank, tmp_pat
     assert "malformed" in scores
     assert "| parser | 6 |" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
-    # The result belongs to these trees, and not to those of another folder.
+    # The result belongs to these trees, wherever they are, and not to others.
+    words[2] = str(treebank.parent / ".." / treebank.parent.name / treebank.name)
+    assert run([*words, *options]) == 0
     other = shutil.copytree(treebank, tmp_path / "other")
     text = (tmp_path / "table4" / "text" / "train.words").read_bytes()
     (other / "train.trees").write_text("(S (NP (PRP It)) (VP (VBZ works)))", encoding="utf-8")
     words[2] = str(other)
     assert run([*words, *options]) == 2
-    assert f"was measured with the trees of {treebank}, not" in capsys.readouterr().err
+    message = f"was measured with other trees than those that are in {other} now"
+    assert message in capsys.readouterr().err
     assert (tmp_path / "table4" / "text" / "train.words").read_bytes() == text
 
 
 def test_a_parser_reads_each_word_as_one_token_and_rare_words_as_unknown(tmp_path):
     trees = ["(NP (NNP Mr.) (NNP Smith))", "(NP (NNP Mr.) (NN dog))", "(NP (DT the) (NN dog))"]
+    # SentencePiece would not take these for words.
+    trees += ["(NP (NN <unk>) (NN \u2581))", "(NP (NN <unk>) (NN \u2581) (NN Mr.))"]
     (tmp_path / "train.trees").write_text("\n".join(trees), encoding="utf-8")
     (tmp_path / "valid.trees").write_text("(NP (NNP Mr.) (NNP Jones))", encoding="utf-8")
     (tmp_path / "test.trees").write_text(trees[2], encoding="utf-8")
     treebank = read_treebank(tmp_path)
-    assert len(treebank.train) == 2  # a tree of the test set is no training tree
+    assert len(treebank.train) == 4  # a tree of the test set is no training tree
     assert treebank.known_words == {"Mr."}
-    assert [treebank.sentence(tree) for tree in treebank.train] == ["Mr. UNK"] * 2
+    sentences = [treebank.sentence(tree) for tree in treebank.train]
+    assert sentences == ["Mr. UNK", "Mr. UNK", "UNK UNK", "UNK UNK Mr."]
     # Mr. and UNK, the brackets "(NP", ")NP" and XX, and three tokens that are no words.
     assert treebank.tokenizer().vocab_size == 2 + 3 + 3
 

@@ -236,6 +236,8 @@ def is_own(model: bytes) -> bool:
 def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
     """Train a SentencePiece model that preserves spaces, control and rare characters."""
     model = io.BytesIO()
+    # SentencePiece leaves out longer lines, in bytes. Each word of them must be in the vocabulary.
+    longest = 2**30 if config.kind == "word" else 4_192
     with tempfile.TemporaryDirectory() as folder:
         rules: dict[str, Any] = {}
         if config.normalize_punctuation:
@@ -250,6 +252,7 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, pad: int) -> bytes:
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback and config.kind != "word",
             split_digits=config.split_digits,
+            max_sentence_length=longest,
             eos_id=EOS,
             unk_id=UNKNOWN,
             bos_id=-1,  # a target starts from the zero vector, not from a piece

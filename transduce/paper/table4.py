@@ -6,6 +6,7 @@ token of its own, and a rare one is UNK, as in Vinyals et al. (2015).
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,9 @@ SUFFIXES = (".trees", ".mrg", ".parse", ".ptb", ".txt")
 UNKNOWN = "UNK"
 LEAST_COUNT = 2  # a word that the training trees have less often is unknown
 SPECIAL_TOKENS = 3  # the end of a sentence, SentencePiece's unknown token, and padding
+# Words that SentencePiece does not take for words, and its sign of a space.
+RESERVED = ("<unk>", "<s>", "</s>", "<pad>")
+SPACE_SIGN = "\u2581"
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,20 @@ class Treebank:
     @cached_property
     def known_words(self) -> frozenset[str]:
         """The most frequent words; each is a token, as far as the paper's vocabulary reaches."""
-        counts = Counter(word for tree in self.train for word in tree.words())
+        words = (word for tree in self.train for word in tree.words())
+        counts = Counter(word for word in words if _is_plain(word))
         most = PARSER.data.tokenizer.vocab_size - len(self.brackets) - SPECIAL_TOKENS - 1
         return frozenset(word for word, count in counts.most_common(most) if count >= LEAST_COUNT)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all trees."""
+        digest = hashlib.sha256()
+        for split in SPLITS:
+            trees: list[Tree] = getattr(self, split)
+            for tree in trees:
+                digest.update(f"{split} {' '.join(tree.words())} {linearize(tree)}\n".encode())
+        return digest.hexdigest()
 
     def sentence(self, tree: Tree) -> str:
         """Return the words of a tree as the parser reads them."""
@@ -142,7 +157,7 @@ def row(
     """
     treebank = read_treebank(folder)
     name = ROW if seed == 1 else f"{ROW}-seed{seed}"
-    _check_trees(folder, out, name)
+    _check_trees(treebank, folder, out, name)
     text = out / PART / "text"
     if not dry_run:
         write_text(treebank, text)
@@ -155,17 +170,25 @@ def row(
         recipe=recipe,
         corpus=str(folder),
         budget=budget,
-        measure=lambda translator: {"parsing": parsing_scores(translator, treebank)},
+        measure=lambda translator: {
+            "parsing": parsing_scores(translator, treebank),
+            "trees": treebank.fingerprint,
+        },
     )
 
 
-def _check_trees(folder: Path, out: Path, name: str) -> None:
+def _is_plain(word: str) -> bool:
+    """Return whether a word can be a token."""
+    return word not in RESERVED and SPACE_SIGN not in word
+
+
+def _check_trees(treebank: Treebank, folder: Path, out: Path, name: str) -> None:
     """Refuse a result of other trees: their text lies in the same folder, so settings are equal."""
     done = find_result(out, PART, name)
-    if done is not None and done.corpus != str(folder):
+    if done is not None and done.numbers.get("trees") != treebank.fingerprint:
         raise ConfigError(
-            f"{result_path(out, PART, name)} was measured with the trees of {done.corpus}, not "
-            f"{folder}; use another folder with --out, or delete the file and its run"
+            f"{result_path(out, PART, name)} was measured with other trees than those that are in "
+            f"{folder} now; use another folder with --out, or delete the file and its run"
         )
 
 
