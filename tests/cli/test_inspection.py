@@ -96,7 +96,7 @@ def test_mistakes_are_one_line_each(folder, tmp_path, capsys):
     assert (
         mistake(capsys, folder, TEXT, "--sentence", "0") == "--sentence is 0; expected at least 1"
     )
-    assert "sentence is 2, but the text has 1" in mistake(capsys, folder, TEXT, "--sentence", "3")
+    assert "--sentence is 3, but the text has 1" in mistake(capsys, folder, TEXT, "--sentence", "3")
     missing = str(tmp_path / "no" / "figure.svg")
     assert "cannot be written" in mistake(capsys, folder, TEXT, "--svg", missing)
     files = [tmp_path / "a", tmp_path / "b"]

@@ -38,7 +38,7 @@ def test_files_with_different_numbers_of_lines_are_refused(tmp_path):
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_an_empty_reference_is_refused(tmp_path, text):
     en, de = write(tmp_path, en="a\nb\n", de=text)
-    with pytest.raises(DataError, match=r"de is empty; expected one sentence per line"):
+    with pytest.raises(DataError, match=r"de has no text; expected one sentence per line"):
         read_parallel([en, de])
 
 

@@ -99,8 +99,15 @@ def inspect(
 
     from transduce.inspection.figure import attention_figure
     from transduce.inspection.inspect import inspect as inspect_sentence
+    from transduce.inspection.inspect import read_sentences
     from transduce.inspection.terminal import print_inspection
 
+    sentences, _ = read_sentences(translator, text)
+    if sentence > len(sentences):
+        raise InputError(
+            f"--sentence is {sentence}, but the text has {len(sentences)}; expected 1 to "
+            f"{len(sentences)}"
+        )
     found = inspect_sentence(translator, text, sentence=sentence - 1, without=without)
     if svg:
         write_output(svg, attention_figure(found, kind, layer, head, word))

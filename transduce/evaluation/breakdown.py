@@ -81,6 +81,8 @@ def worst_sentences(
     for line, (hypothesis, reference, source) in enumerate(
         zip(hypotheses, references, sources, strict=True), start=1
     ):
+        if not source.strip() and not reference.strip():
+            continue  # there was nothing to translate
         chrf = float(metric.sentence_score(hypothesis, [reference]).score)
         sentences.append(WorstSentence(line, chrf, source, reference, hypothesis))
     return sorted(sentences, key=lambda sentence: sentence.chrf)[:count]

@@ -50,7 +50,7 @@ def read_parallel(paths: Sequence[Path], languages: Sequence[str] = ()) -> list[
         language = languages[index] if index < len(languages) else ""
         lines = list(chain.from_iterable(block.texts for block in read_lines(path, language)))
         if index < 2 and not any(line.strip() for line in lines):
-            raise DataError(f"{path} is empty; expected one sentence per line")
+            raise DataError(f"{path} has no text; expected one sentence per line")
         texts.append(lines)
 
     # The references decide how many lines there must be.

@@ -145,7 +145,8 @@ def _unknown(_: Texts, __: Texts, hypotheses: Texts) -> str | None:
         return None
     return (
         f"{share:.0%} of the words are unknown: the tokenizer does not fit this text; prepare "
-        "again with data.tokenizer.byte_fallback=true or a larger data.tokenizer.vocab_size"
+        "again with a larger data.tokenizer.vocab_size, or with data.tokenizer.kind=bpe and "
+        "data.tokenizer.byte_fallback=true"
     )
 
 
