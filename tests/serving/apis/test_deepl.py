@@ -31,6 +31,8 @@ def test_the_client_of_deepl_works_unchanged(client, translator):
 def test_the_source_is_detected_and_regions_are_ignored(client):
     found = client.translate_text("This is a beautiful country.", target_lang="EN-US")
     assert (found.text, found.detected_source_lang) == ("This is a beautiful country.", "EN")
+    with pytest.raises(deepl.DeepLException, match=r"not available .* from German"):
+        client.translate_text("Guten Morgen mein lieber Freund", target_lang="EN-GB")
 
 
 def test_a_form_with_repeated_texts_is_understood(server):
