@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from transduce.serving.apis import schema
+from transduce.serving.apis import deepl, schema
 from transduce.serving.apis.languages import targets
 from transduce.serving.apis.libretranslate import AUTO, MOST_ALTERNATIVES, TEXT_FORMATS
 from transduce.serving.apis.parameters import MULTIPART
@@ -171,6 +171,8 @@ def _deepl_paths(service: Service) -> Json:
             "target_lang": {"enum": codes},
         }
         choices.append({"properties": languages})
+    empty: Json = {"enum": ["", None]}
+    nothing: Json = {"anyOf": [empty, {"type": "array", "items": empty}]}
     body: Json = {
         "type": "object",
         "required": ["text", "target_lang"],
@@ -179,6 +181,10 @@ def _deepl_paths(service: Service) -> Json:
             "target_lang": {"enum": sorted(every_target)},
             "source_lang": {"type": ["string", "null"]},
             "auth_key": {"type": ["string", "null"]},
+            "formality": {"enum": [*deepl.FORMALITIES]},
+            "tag_handling": {"enum": [*deepl.TAG_HANDLINGS]},
+            "outline_detection": {"enum": [*deepl.OUTLINE_DETECTIONS]},
+            **dict.fromkeys(deepl.UNSUPPORTED, nothing),
         },
         "anyOf": choices,
     }
