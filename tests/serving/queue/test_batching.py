@@ -12,7 +12,7 @@ from transduce.search.hypothesis import Hypothesis
 from transduce.serving.queue import batching
 from transduce.serving.queue.batching import BatchingEngine, QueueSettings
 from transduce.serving.queue.caller import Caller, calling
-from transduce.serving.refusals import Busy, Cancelled
+from transduce.serving.refusals import Busy, Cancelled, RequestError
 
 CONFIG = SearchConfig()
 
@@ -246,9 +246,23 @@ def test_a_request_that_takes_too_long_is_given_up(make, echo, threads):
     queue = make()
     hold(queue, echo, threads)
     start = time.monotonic()
-    with pytest.raises(Busy, match="took too long"), calling(Caller(0.1)):
+    with pytest.raises(Busy, match=r"busy .* within 0\.1 seconds"), calling(Caller(0.1)):
         queue.search([[1]], CONFIG)
     assert 0.1 <= time.monotonic() - start < 2
+    assert queue.waiting_tokens == 0
+    echo.go.set()
+
+
+def test_a_text_that_takes_too_long_is_too_large(make, echo, threads):
+    """Also if its last sentence is handed in alone, as in a stream."""
+    queue = make()
+    message = r"of 3 sentences took longer than 0\.2 seconds; send less text"
+    with calling(Caller(0.2)):
+        queue.search([[1], [2]], CONFIG)
+        hold(queue, echo, threads)
+        with pytest.raises(RequestError, match=message) as refusal:
+            queue.search([[3]], CONFIG)
+    assert refusal.value.status == 413
     assert queue.waiting_tokens == 0
     echo.go.set()
 
