@@ -263,16 +263,29 @@ def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):
     assert json.loads(line)["text"] == ["42 hours"]
 
 
-def test_an_answer_that_would_take_too_long_is_given_up(make_server):
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("42 hours", 503, "the server is too busy to translate a sentence within 0.1 seconds"),
+        ("42 hours\n12 kilometers", 413, "the translation of 2 sentences took longer than 0.1"),
+    ],
+)
+def test_an_answer_that_would_take_too_long_is_given_up(make_server, text, status, message):
+    requests = {
+        "/v1/translate": {"text": text},
+        "/translate": {"q": text, "source": "en", "target": "de"},
+        "/v2/translate": {"text": [text], "source_lang": "EN", "target_lang": "DE"},
+    }
     with make_server(answer_seconds=0.1) as server:
         go = threading.Event()
         engine = server.service.models.default.queue.engine
         search = engine.search
         engine.search = lambda *args, **options: go.wait(20) and search(*args, **options)
-        body = json.dumps({"text": "42 hours"})
-        headers = {"content-type": "application/json"}
-        status, headers, _ = server.request("POST", "/v1/translate", body, headers)
-        assert (status, "retry-after" in headers) == (503, True)
+        for path, body in requests.items():
+            content_type = {"content-type": "application/json"}
+            found, headers, answer = server.request("POST", path, json.dumps(body), content_type)
+            assert (found, "retry-after" in headers) == (status, status == 503)
+            assert message in answer.decode()
         go.set()
 
 

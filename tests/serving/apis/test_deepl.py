@@ -3,6 +3,7 @@
 import json
 
 import deepl
+import jsonschema_rs
 import pytest
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -31,6 +32,8 @@ def test_the_client_of_deepl_works_unchanged(client, translator):
 def test_the_source_is_detected_and_regions_are_ignored(client):
     found = client.translate_text("This is a beautiful country.", target_lang="EN-US")
     assert (found.text, found.detected_source_lang) == ("This is a beautiful country.", "EN")
+    with pytest.raises(deepl.DeepLException, match=r"not available .* from German"):
+        client.translate_text("Guten Morgen mein lieber Freund", target_lang="EN-GB")
 
 
 def test_a_form_with_repeated_texts_is_understood(server):
@@ -38,6 +41,58 @@ def test_a_form_with_repeated_texts_is_understood(server):
     status, _, content = server.request("POST", "/v2/translate", body, FORM)
     assert status == 200
     assert len(json.loads(content)["translations"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("glossary_id", "a1b2"),
+        ("glossary_ids", ["a1b2"]),
+        ("style_id", "a1b2"),
+        ("custom_instructions", ["Be brief."]),
+        ("translation_memory_id", "a1b2"),
+        ("ignore_tags", ["x"]),
+        ("ignore_tags", "x,y"),
+        ("splitting_tags", ["p"]),
+        ("non_splitting_tags", ["b"]),
+        ("outline_detection", False),
+        ("outline_detection", "0"),
+        ("tag_handling", "foo"),
+        ("formality", "more"),
+        ("formality", "less"),
+        ("formality", "polite"),
+        ("formality", ["more"]),
+    ],
+    ids=str,
+)
+def test_an_option_that_would_change_the_translation_is_refused(server, name, value):
+    body = {"text": ["42 hours"], "target_lang": "DE", name: value}
+    status, answer = server.post("/v2/translate", body)
+    assert (status, answer.keys()) == (400, {"message"})
+    assert f"'{name}' not supported" in answer["message"]
+    _, description = server.get("/openapi.json")
+    content = description["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
+    assert not jsonschema_rs.is_valid(content["application/json"]["schema"], body)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"formality": value} for value in ("default", "prefer_more", "prefer_less", "", None)),
+        *({"tag_handling": value} for value in ("xml", "html", "", None)),
+        {"glossary_id": None, "ignore_tags": [], "splitting_tags": "", "non_splitting_tags": [""]},
+        {"outline_detection": True, "split_sentences": "1", "model_type": "latency_optimized"},
+    ],
+    ids=str,
+)
+def test_an_option_that_changes_nothing_is_accepted(server, translator, options):
+    body = {"text": ["42 hours"], "source_lang": "EN", "target_lang": "DE", **options}
+    status, answer = server.post("/v2/translate", body)
+    assert status == 200
+    assert answer["translations"][0]["text"] == translator.translate("42 hours").text
+    _, description = server.get("/openapi.json")
+    content = description["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
+    assert jsonschema_rs.is_valid(content["application/json"]["schema"], body)
 
 
 def test_mistakes_are_answered_with_a_message(server, client):

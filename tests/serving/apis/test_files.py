@@ -77,6 +77,12 @@ def test_the_formats_are_announced(server):
         ("a.txt", b"a", {"target": "auto"}, "auto is not supported as a target"),
         ("a.txt", b"a", {"target": "xx"}, "xx is not supported"),
         ("a.txt", b"a", {"source": "de", "target": "en"}, "is not available as a target"),
+        (
+            "a.txt",
+            b"Guten Morgen mein lieber Freund",
+            {"source": "auto", "target": "en"},
+            "from German",
+        ),
         ("a.txt", b"a " * 60_000, {}, "exceeds text limit"),
     ],
     ids=str,

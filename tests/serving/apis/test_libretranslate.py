@@ -74,6 +74,20 @@ def test_a_word_that_may_be_in_the_target_language_is_translated(server, text, l
     assert (answer["translatedText"] == text) == (language == "de")
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
+    """Only the other direction is served; a text in the target language stays as it is."""
+    english = "The weather is very nice in this beautiful country today."
+    german = "Guten Morgen mein lieber Freund"
+    body = {"q": [english] if many else english, "source": "auto", "target": "en"}
+    status, answer = server.post("/translate", body)
+    assert (status, answer["translatedText"]) == (200, body["q"])
+    message = "English (en) is not available as a target language from German (de)"
+    texts = [english, german] if many else german
+    assert server.post("/translate", {**body, "q": texts}) == (400, {"error": message})
+    assert server.post("/translate", {**body, "q": "12 ..."})[1]["translatedText"] == "12 ..."
+
+
 @pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "..."])
 def test_texts_without_words_come_back_unchanged(server, text):
     _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})

@@ -198,7 +198,7 @@ def open_requests(server):
 @pytest.fixture
 def held(make_server):
     """A server whose search waits until it is told to go."""
-    with make_server(queue=QueueSettings(queue_tokens=20), answer_seconds=2.0) as server:
+    with make_server(queue=QueueSettings(queue_tokens=40), answer_seconds=2.0) as server:
         queue = server.processes._models.default.queue
         server.queue = queue
         server.go = threading.Event()
@@ -227,7 +227,7 @@ def test_the_queue_and_the_deadline_are_those_of_the_process_that_searches(held)
     # The first ones are searched or wait, the others are refused at once.
     wait_until(lambda: len(statuses) >= 4)
     assert set(statuses) == {(503, True)}
-    assert 0 < held.queue.waiting_tokens <= 20
+    assert 0 < held.queue.waiting_tokens <= 40
     assert open_requests(held) > 1
     assert f"{held.queue.waiting_tokens}.0" in held.request("GET", "/metrics")[2].decode()
 

@@ -12,7 +12,7 @@ from transduce.search.hypothesis import Hypothesis
 from transduce.serving.queue import batching
 from transduce.serving.queue.batching import BatchingEngine, QueueSettings
 from transduce.serving.queue.caller import Caller, calling
-from transduce.serving.refusals import Busy, Cancelled
+from transduce.serving.refusals import Busy, Cancelled, RequestError
 
 CONFIG = SearchConfig()
 
@@ -179,14 +179,47 @@ def test_prefixes_stay_with_their_sentences(make, echo, threads):
 def test_a_full_queue_refuses_more_and_says_when_to_come_back(make, echo, threads):
     queue = make(queue_tokens=10)
     hold(queue, echo, threads)
-    waiting = threads.submit(queue.search, [[1] * 8], CONFIG)
+    waiting = [threads.submit(queue.search, [[n] * 4], CONFIG) for n in (1, 2)]
     wait_until(lambda: queue.waiting_tokens == 8)
     with pytest.raises(Busy) as refusal:
         queue.search([[1] * 3], CONFIG)
     assert refusal.value.retry_after > 0
     echo.go.set()
-    waiting.result(10)
-    assert ids(queue.search([[1] * 30], CONFIG)) == [[1] * 30]  # nothing else waits
+    for call in waiting:
+        call.result(10)
+    assert ids(queue.search([[1] * 30], CONFIG)) == [[1] * 30]
+
+
+@pytest.mark.parametrize("queue_tokens", [1, 2, 10, 11])
+def test_short_requests_are_accepted_beside_a_document_that_is_longer_than_the_queue(
+    make, echo, threads, queue_tokens
+):
+    queue = make(queue_tokens=queue_tokens)
+    hold(queue, echo, threads)
+    document = threads.submit(queue.search, [[1]] * 30, CONFIG)
+    wait_until(lambda: queue.waiting_tokens == 30)
+    short = []
+    for count in range(1, queue_tokens - max(1, queue_tokens // 2) + 1):
+        short.append(threads.submit(queue.search, [[2]], CONFIG))
+        wait_until(lambda waiting=30 + count: queue.waiting_tokens == waiting)
+    with pytest.raises(Busy):
+        queue.search([[3]], CONFIG)
+    echo.go.set()
+    assert len(document.result(10)) == 30
+    assert [ids(call.result(10)) for call in short] == [[[2]]] * len(short)
+    assert queue.waiting_tokens == 0
+    assert ids(queue.search([[3]] * 30, CONFIG)) == [[3]] * 30
+
+
+def test_only_two_documents_that_are_longer_than_the_queue_are_accepted(make, echo, threads):
+    queue = make(queue_tokens=10)
+    hold(queue, echo, threads)
+    documents = [threads.submit(queue.search, [[n]] * 30, CONFIG) for n in (1, 2)]
+    wait_until(lambda: queue.waiting_tokens == 60)
+    with pytest.raises(Busy):
+        queue.search([[3]], CONFIG)
+    echo.go.set()
+    assert [len(document.result(10)) for document in documents] == [30, 30]
 
 
 def test_a_cancelled_request_leaves_the_queue(make, echo, threads):
@@ -213,9 +246,23 @@ def test_a_request_that_takes_too_long_is_given_up(make, echo, threads):
     queue = make()
     hold(queue, echo, threads)
     start = time.monotonic()
-    with pytest.raises(Busy, match="took too long"), calling(Caller(0.1)):
+    with pytest.raises(Busy, match=r"busy .* within 0\.1 seconds"), calling(Caller(0.1)):
         queue.search([[1]], CONFIG)
     assert 0.1 <= time.monotonic() - start < 2
+    assert queue.waiting_tokens == 0
+    echo.go.set()
+
+
+def test_a_text_that_takes_too_long_is_too_large(make, echo, threads):
+    """Also if its last sentence is handed in alone, as in a stream."""
+    queue = make()
+    message = r"of 3 sentences took longer than 0\.2 seconds; send less text"
+    with calling(Caller(0.2)):
+        queue.search([[1], [2]], CONFIG)
+        hold(queue, echo, threads)
+        with pytest.raises(RequestError, match=message) as refusal:
+            queue.search([[3]], CONFIG)
+    assert refusal.value.status == 413
     assert queue.waiting_tokens == 0
     echo.go.set()
 

@@ -19,6 +19,21 @@ from transduce.serving.service import Service, service_of
 from transduce.translation.result import Translation
 
 NO_LIMIT = 1_000_000_000_000  # characters; clients expect a limit
+# Options that would change a translation: a client that sends one must not get another result.
+UNSUPPORTED = (
+    "glossary_id",
+    "glossary_ids",
+    "style_id",
+    "custom_instructions",
+    "translation_memory_id",
+    "ignore_tags",
+    "splitting_tags",
+    "non_splitting_tags",
+)
+# The values of other options that change nothing here.
+FORMALITIES = ("default", "prefer_more", "prefer_less", "", None)
+TAG_HANDLINGS = ("xml", "html", "", None)
+OUTLINE_DETECTIONS = (True, 1, "true", "1", "", None)
 
 
 async def translate(request: Request) -> Response:
@@ -32,6 +47,7 @@ async def translate(request: Request) -> Response:
     if not all(isinstance(text, str) for text in texts):
         raise RequestError(400, "Value for 'text' not supported: expected strings.")
     source, target = _languages(service, parameters)
+    _check_options(parameters)
     service.check_texts(request, texts)
 
     def work() -> tuple[list[multilingual.Work], list[Translation]]:
@@ -110,6 +126,33 @@ def _languages(service: Service, parameters: Parameters) -> tuple[str | None, st
                 400, f"Value for 'target_lang' not supported: no model from {source} to {target}."
             )
     return source, target
+
+
+def _check_options(parameters: Parameters) -> None:
+    """Refuse options that would change the translation and are not supported."""
+    for name in UNSUPPORTED:
+        if any(value not in ("", None) for value in parameters.all(name)):
+            raise RequestError(
+                400, f"Parameter '{name}' not supported by this server; leave it out."
+            )
+    formality = parameters.get("formality")
+    if formality in ("more", "less"):
+        raise RequestError(
+            400,
+            f"Value for 'formality' not supported: the models have no formality; use default or "
+            f"prefer_{formality}.",
+        )
+    if formality not in FORMALITIES:
+        raise RequestError(
+            400,
+            "Value for 'formality' not supported: expected default, prefer_more or prefer_less.",
+        )
+    if parameters.get("tag_handling") not in TAG_HANDLINGS:
+        raise RequestError(400, "Value for 'tag_handling' not supported: expected xml or html.")
+    if parameters.get("outline_detection") not in OUTLINE_DETECTIONS:
+        raise RequestError(
+            400, "Value for 'outline_detection' not supported: it cannot be switched off."
+        )
 
 
 ROUTES = [

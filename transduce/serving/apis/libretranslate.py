@@ -143,13 +143,8 @@ def check_pair(service: Service, source: str, target: str) -> None:
     """Refuse languages that no model translates."""
     if target == AUTO:
         raise RequestError(400, "auto is not supported as a target")
-    known = targets(service.models)
-    if source != AUTO and target not in known[source]:
-        raise RequestError(
-            400,
-            f"{name_of(target)} ({target}) is not available as a target language from "
-            f"{name_of(source)} ({source})",
-        )
+    if source != AUTO:
+        multilingual.check_pair(service.models, source, target)
 
 
 def _check_format(parameters: Parameters) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transduce.data.languages import base_language
-from transduce.serving.apis.languages import Detection, detect, targets
+from transduce.serving.apis.languages import Detection, detect, name_of, targets
 from transduce.serving.models import Models, ServedModel
+from transduce.serving.refusals import RequestError
 from transduce.translation.result import Translation
 
 SURE = 90.0  # percent from which a detected language is not doubted
@@ -23,17 +24,31 @@ class Work:
 
 
 def plan(models: Models, texts: Sequence[str], source: str | None, target: str) -> list[Work]:
-    """Choose a model for each text. Without a source, its language is detected."""
+    """Choose a model for each text, or refuse a text for which there is none.
+
+    Without a source, the language of each text is detected.
+    """
     planned = []
     for text in texts:
         if source is None:
             detection = detect_source(models, text, target)
         else:
             detection = Detection(base_language(source), 100.0)
+        check_pair(models, detection.language, target)
         stays = detection.language == base_language(target)
         model = None if stays else models.for_languages(detection.language, target)
         planned.append(Work(text, detection, model))
     return planned
+
+
+def check_pair(models: Models, source: str, target: str) -> None:
+    """Refuse languages that no model translates."""
+    if base_language(target) not in targets(models)[source]:
+        raise RequestError(
+            400,
+            f"{name_of(target)} ({target}) is not available as a target language from "
+            f"{name_of(source)} ({source})",
+        )
 
 
 def detect_source(models: Models, text: str, target: str) -> Detection:
@@ -41,10 +56,15 @@ def detect_source(models: Models, text: str, target: str) -> Detection:
 
     A word such as "bank" may be in both. Only a text that is surely in the target language stays as
     it is, for a translation that is not necessary does less harm than one that is missing.
+
+    If no model translates to the target, the text may be in any language that is served.
     """
     target = base_language(target)
     known = targets(models)
     possible = [language for language in known if target in known[language]]
+    if possible == [target]:
+        found = detect(text, [*known])
+        return found[0] if found else Detection(target, 0.0)
     found = detect(text, possible)
     is_sure = bool(found) and found[0].confidence >= SURE
     others = [detection for detection in found if detection.language != target]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from transduce.serving.apis import schema
+from transduce.serving.apis import deepl, schema
 from transduce.serving.apis.languages import targets
 from transduce.serving.apis.libretranslate import AUTO, MOST_ALTERNATIVES, TEXT_FORMATS
 from transduce.serving.apis.parameters import MULTIPART
@@ -90,7 +90,7 @@ def _libretranslate_paths(service: Service) -> Json:
     digits: Json = {"type": "string", "pattern": "^([0-9]|1[0-5])$"}
     key: Json = {"type": ["string", "null"]}
     every_target = sorted({target for reached in known.values() for target in reached})
-    pairs = [([AUTO], every_target), *(([source], known[source]) for source in known)]
+    pairs = [([AUTO], _translated(known)), *(([source], known[source]) for source in known)]
     body: Json = {
         "type": "object",
         "required": ["q", "source", "target"],
@@ -158,9 +158,10 @@ def _deepl_paths(service: Service) -> Json:
     known = targets(service.models)
     every_target: set[str] = set()
     # Without a source language, it is detected.
+    detected = {"target_lang": {"enum": [target.upper() for target in _translated(known)]}}
     choices: list[Json] = [
-        {"not": {"required": ["source_lang"]}},
-        {"properties": {"source_lang": {"enum": ["", None]}}},
+        {"not": {"required": ["source_lang"]}, "properties": detected},
+        {"properties": {"source_lang": {"enum": ["", None]}, **detected}},
     ]
     for source, reached in known.items():
         codes = [target.upper() for target in reached]
@@ -170,6 +171,8 @@ def _deepl_paths(service: Service) -> Json:
             "target_lang": {"enum": codes},
         }
         choices.append({"properties": languages})
+    empty: Json = {"enum": ["", None]}
+    nothing: Json = {"anyOf": [empty, {"type": "array", "items": empty}]}
     body: Json = {
         "type": "object",
         "required": ["text", "target_lang"],
@@ -178,6 +181,10 @@ def _deepl_paths(service: Service) -> Json:
             "target_lang": {"enum": sorted(every_target)},
             "source_lang": {"type": ["string", "null"]},
             "auth_key": {"type": ["string", "null"]},
+            "formality": {"enum": [*deepl.FORMALITIES]},
+            "tag_handling": {"enum": [*deepl.TAG_HANDLINGS]},
+            "outline_detection": {"enum": [*deepl.OUTLINE_DETECTIONS]},
+            **dict.fromkeys(deepl.UNSUPPORTED, nothing),
         },
         "anyOf": choices,
     }
@@ -200,6 +207,12 @@ def _deepl_paths(service: Service) -> Json:
         "/v2/languages": {"get": listed, "post": listed},
         "/v2/usage": {"get": counted, "post": counted},
     }
+
+
+def _translated(known: dict[str, list[str]]) -> list[str]:
+    """Return the languages that some model translates to: a text in any language may be sent."""
+    found = {target for source, reached in known.items() for target in reached if target != source}
+    return sorted(found)
 
 
 def _other_paths() -> Json:

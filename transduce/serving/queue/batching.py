@@ -53,6 +53,7 @@ class _Entry:
         self.call = call
         self.key = (call.config, call.token_scores)  # only calls with the same key share a batch
         self.waiting = deque(range(len(call.sources)))  # numbers of sources
+        self.waiting_tokens = sum(map(len, call.sources))
         self.found: dict[int, list[Hypothesis]] = {}
         self.since = time.monotonic()
 
@@ -60,14 +61,17 @@ class _Entry:
         """Return the number of tokens of the next sentence."""
         return len(self.call.sources[self.waiting[0]])
 
+    def take_next(self) -> int:
+        """Return the number of the next sentence, which waits no longer."""
+        self.waiting_tokens -= self.next_length()
+        return self.waiting.popleft()
+
 
 _Item = tuple[_Entry, int]  # a call and the number of one of its sources
 
 
 class BatchingEngine(Queue):
     """An engine that merges the searches of many threads into batches of another engine."""
-
-    waiting_tokens = 0
 
     def __init__(self, engine: Engine, settings: QueueSettings) -> None:
         self.engine = engine
@@ -97,22 +101,33 @@ class BatchingEngine(Queue):
         """Whether all workers still run."""
         return not self._closed and all(thread.is_alive() for thread in self._threads)
 
+    @property
+    def waiting_tokens(self) -> int:
+        """The number of source tokens that wait."""
+        with self._changed:
+            return sum(entry.waiting_tokens for entry in self._entries)
+
     def submit(self, call: Call) -> None:
-        """Accept a call, or raise `Busy` if too much waits."""
-        tokens = sum(map(len, call.sources))
+        """Accept a call, or raise `Busy` if too much waits.
+
+        A call counts for at most half of the queue. So a text of any length is accepted if no other
+        one is as long, and short ones are accepted beside it.
+        """
         entry = _Entry(call)
+        queue_tokens = self.settings.queue_tokens
+        most_counted = max(1, queue_tokens // 2)
         with self._changed:
             if self._closed:
                 raise Busy("the server is stopping", 5)
-            # A text that is longer than the queue is accepted when nothing else waits.
-            if self.waiting_tokens and self.waiting_tokens + tokens > self.settings.queue_tokens:
+            calls = [*self._entries, entry]
+            counted = sum(min(waiting.waiting_tokens, most_counted) for waiting in calls)
+            if counted > queue_tokens:
                 raise Busy("the server has too much to translate; try again later", 2)
             if call.caller != self._last_caller:
                 self._last_caller = call.caller
                 self._others_at = self._last_at
                 self._changed_at = entry.since
             self._last_at = entry.since
-            self.waiting_tokens += tokens
             self._entries.append(entry)
             self._changed.notify()
         call.add_done_callback(lambda _: self._leave(entry))
@@ -133,9 +148,8 @@ class BatchingEngine(Queue):
         if len(entry.found) == len(entry.call.sources):
             return
         with self._changed:
-            sources = entry.call.sources
-            self.waiting_tokens -= sum(len(sources[number]) for number in entry.waiting)
             entry.waiting.clear()
+            entry.waiting_tokens = 0
             if entry in self._entries:
                 self._entries.remove(entry)
             self._departures += 1
@@ -163,7 +177,7 @@ class BatchingEngine(Queue):
         entry = self._entries[0]
         is_newest = entry.call.caller == self._last_caller
         others_at = self._others_at if is_newest else self._last_at
-        is_long = self.waiting_tokens > self.settings.share_tokens * self._workers
+        is_long = entry.waiting_tokens > self.settings.share_tokens * self._workers
         is_expected = time.monotonic() - others_at < QUIET
         is_last_free = self._running[entry] == self._workers - 1
         return not (is_long and is_expected and is_last_free)
@@ -241,14 +255,13 @@ class BatchingEngine(Queue):
                 continue
             if items and taken_tokens + length > tokens:
                 break
-            items.append((entry, entry.waiting.popleft()))
+            items.append((entry, entry.take_next()))
             served.add(entry)
             taken_tokens += length
             if entry.waiting:
                 turn.append(entry)
 
         # Calls that were served go behind those that were not.
-        self.waiting_tokens -= taken_tokens
         others = [entry for entry in self._entries if entry not in served]
         again = [entry for entry in self._entries if entry in served and entry.waiting]
         self._entries = deque([*others, *again])

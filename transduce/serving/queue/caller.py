@@ -18,6 +18,8 @@ class Caller:
     def __init__(self, seconds: float | None = None) -> None:
         """Begin a request that must be answered within some seconds, or at any time."""
         self.number = next(_NUMBERS)
+        self.seconds = seconds
+        self.sentences = 0  # that were handed in so far
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._lock = threading.Lock()
         self._is_cancelled = False

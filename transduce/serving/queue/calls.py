@@ -7,10 +7,11 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 
 from transduce.config import SearchConfig
+from transduce.errors import TransduceError
 from transduce.search.hypothesis import Hypothesis
 from transduce.serving.queue.answer import Answer
-from transduce.serving.queue.caller import current_caller
-from transduce.serving.refusals import Busy, Cancelled
+from transduce.serving.queue.caller import Caller, current_caller
+from transduce.serving.refusals import Busy, Cancelled, RequestError
 
 
 class Call(Answer[list[list[Hypothesis]]]):
@@ -68,17 +69,33 @@ class Queue(ABC):
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each source, best first.
 
-        Raises `Busy` if too much waits or the deadline of the request has passed, and `Cancelled`
-        if its client has gone.
+        Raises `Busy` if too much waits, `Cancelled` if the client of the request has gone, and
+        either `Busy` or a `RequestError` if its deadline has passed.
         """
         if not sources:
             return []
         caller = current_caller()
+        caller.sentences += len(sources)
         call = Call(sources, config, prefixes, token_scores, caller.number)
         self.submit(call)
         with caller.listening(partial(call.fail, Cancelled("the client has gone"))):
             try:
                 return call.result(caller.seconds_left())
             except TimeoutError:
-                call.fail(Busy("the translation took too long; send less text", 1))
+                call.fail(_too_late(caller))
                 return call.result()
+
+
+def _too_late(caller: Caller) -> TransduceError:
+    """Return the error of a request whose deadline has passed: less text would take less time."""
+    if caller.sentences > 1:
+        return RequestError(
+            413,
+            f"the translation of {caller.sentences} sentences took longer than "
+            f"{caller.seconds:g} seconds; send less text",
+        )
+    return Busy(
+        f"the server is too busy to translate a sentence within {caller.seconds:g} seconds; try "
+        "again later",
+        1,
+    )
