@@ -80,6 +80,68 @@ def test_a_damaged_catalogue_is_refused(data):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('msgid "a\nmsgstr x', "line 1 is 'msgid \"a'; expected a comment, or a keyword"),
+        ('msgid "a"\nmsgstr x', "line 2 is 'msgstr x'"),
+        ('msgid "The dog\nmsgstr ""', "line 1 is 'msgid \"The dog'"),
+        ('msgid "a\\"\nmsgstr ""', "line 1 is"),
+        ('msgid ""\n"The dog\nmsgstr ""', "line 2 is"),
+        ('#~ msgid "gone\n#~ msgstr ""', "line 1 is"),
+        ('#| msgid "old\nmsgid "new"\nmsgstr ""', "line 1 is"),
+        ('msgid "a"\nmsgid_plural "b"\nmsgstr[0] "x\nmsgstr[1] ""', "line 3 is"),
+        ('msgid "a"\n\n# lost\nmsgid "b"\nmsgstr ""', "line 4 has msgid after msgid"),
+        ('# lost\nmsgstr "b"', "line 2 has msgstr at the start"),
+        ('msgid "a"\nmsgstr ""\n\nmsgid "b"', "the last message has no msgstr"),
+    ],
+)
+def test_a_catalogue_that_would_lose_content_is_refused(text, message):
+    with pytest.raises(InputError) as error:
+        translate_po(job(text, "a.po"))
+    assert str(error.value).startswith(f"a.po is damaged: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_all_that_a_catalogue_may_have_is_read():
+    text = """# A comment
+#
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+  #. indented
+\tmsgctxt ""
+  "a \\"menu\\" \\\\"
+msgid "close"
+msgstr ""
+
+#, fuzzy
+#| msgctxt "a"
+#| msgid "previous "
+#| "text"
+#| msgid_plural "texts"
+msgid "new"
+msgid_plural "news"
+msgstr[0] "a"
+msgstr[1] "b"
+
+#~| msgid "older"
+#~ msgctxt "c"
+#~ msgid "gone "
+#~ "\\\\"
+#~ msgstr ""
+# the end
+"""
+    result = translate_po(job(text, "a.po")).decode()
+    entries = {entry.msgid: entry for entry in polib.pofile(result)}
+    assert entries["close"].msgstr == "CLOSE"
+    assert entries["close"].msgctxt == 'a "menu" \\'
+    assert entries["new"].previous_msgid == "previous text"
+    assert entries["new"].msgstr_plural == {0: "a", 1: "b"}
+    assert entries["gone \\"].obsolete
+
+
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4">
