@@ -61,6 +61,27 @@ def test_messages_without_a_translation_get_one():
     assert result == expected
 
 
+@pytest.mark.parametrize(
+    ("header", "languages", "expected"),
+    [
+        ('"Language: fr\\n"\n', ("en", "de"), '"Language: de\\n"\n'),
+        ("", ("en", "de"), '"Language: de\\n"\n'),
+        ('"Language: de_AT\\n"\n', ("en", "de"), '"Language: de_AT\\n"\n'),
+        ('"Language: \\n"\n', ("en", "pt-BR"), '"Language: pt_BR\\n"\n'),
+        ('"Language: fr\\n"\n', ("", ""), '"Language: fr\\n"\n'),
+    ],
+)
+def test_a_catalogue_names_the_target_language(header, languages, expected):
+    start = 'msgid ""\nmsgstr ""\n'
+    end = '"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a"\nmsgstr "'
+    result = translate_po(job(f'{start}{header}{end}"\n', "a.po", languages=languages)).decode()
+    assert result == f'{start}{expected}{end}A"\n'
+
+
+def test_a_catalogue_without_a_header_names_no_language():
+    assert b"Language" not in translate_po(job('msgid "a"\nmsgstr ""\n', "a.po"))
+
+
 def test_a_catalogue_without_a_comment_gets_none():
     text = PO.partition("\n")[2].replace("Language: ", "Language: de")
     assert translate_po(job(text, "a.po", list)).decode().startswith('msgid ""\n')
@@ -230,6 +251,34 @@ def test_version_two_is_filled_too():
     assert translate_xliff(job(text, "a.xlf")).decode() == expected
     moved = translate_xliff(job(text, "a.xlf", backwards))
     assert b'<target>word <pc id="1"> bold </pc> a</target>' in moved
+
+
+VERSION_2 = '<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"/></xliff>'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (XLIFF.replace('"en"', '"fr"'), "source-language='fr'; expected 'en'"),
+        (XLIFF.replace('"en"', '"en" target-language="es"'), "target-language='es'; expected 'de'"),
+        (VERSION_2.replace('"en"', '"fr-FR"'), "srcLang='fr-FR'; expected 'en'"),
+        (VERSION_2.replace('"de"', '"es"'), "trgLang='es'; expected 'de'"),
+    ],
+)
+def test_a_file_of_other_languages_is_refused(text, message):
+    with pytest.raises(InputError) as error:
+        translate_xliff(job(text, "a.xlf"))
+    assert str(error.value).startswith(f"a.xlf has {message}")
+    assert translate_xliff(job(text, "a.xlf", languages=("", "")))
+
+
+def test_a_region_of_the_language_is_the_same_language():
+    regions = XLIFF.replace('"en"', '"EN-gb" target-language="de_CH"')
+    assert b'source-language="EN-gb" target-language="de_CH"' in translate_xliff(
+        job(regions, "a.xlf")
+    )
+    regions = VERSION_2.replace('"en"', '"en-US"').replace('"de"', '"de-AT"')
+    assert translate_xliff(job(regions, "a.xlf")).decode() == regions
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "iso-8859-1"])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from transduce.data.languages import base_language
 from transduce.errors import InputError, require
 from transduce.translation.documents.job import Job
 from transduce.translation.documents.text_encoding import Encoding, decode
@@ -45,8 +46,7 @@ def translate_po(job: Job) -> bytes:
         else:
             entry.msgstr = translation
 
-    if "Language" in catalogue.metadata and not catalogue.metadata["Language"]:
-        catalogue.metadata["Language"] = job.languages[1]
+    _set_language(catalogue.metadata, job.languages[1])
     written = str(catalogue)
     if not text.lstrip("\ufeff").startswith("#"):
         written = written.removeprefix("#\n")  # the library's, for a comment that is not there
@@ -110,6 +110,13 @@ def _keywords(content: str, name: str) -> Iterator[tuple[int, str]]:
         is_previous = marker is not None and "|" in marker[0]
         if found[1] and not is_previous:
             yield number, re.sub(r"\d", "", found[1])
+
+
+def _set_language(metadata: dict[str, str], language: str) -> None:
+    """Name the target language in the header, if there is one; a region of it stays."""
+    declared = metadata.get("Language", "")
+    if metadata and language and base_language(declared) != base_language(language):
+        metadata["Language"] = language.replace("-", "_")
 
 
 def _is_open(entry: Any) -> bool:
