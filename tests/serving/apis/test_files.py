@@ -71,9 +71,8 @@ def test_the_formats_are_announced(server):
     [
         (None, b"", {}, "Invalid request: missing file parameter"),
         ("a.exe", b"", {}, "Invalid request: expected a file with one of .txt"),
-        ("a.docx", b"damaged", {}, "the file.docx is damaged"),
-        ("../../a.docx", b"damaged", {}, "the file.docx is damaged"),
-        ("a.txt", b"\xff", {}, "the file.txt is not UTF-8"),
+        ("a.docx", b"damaged", {}, "a.docx is damaged"),
+        ("a.txt", b"\xff", {}, "a.txt is not UTF-8"),
         ("a.txt", b"a", {"target": "auto"}, "auto is not supported as a target"),
         ("a.txt", b"a", {"target": "xx"}, "xx is not supported"),
         ("a.txt", b"a", {"source": "de", "target": "en"}, "is not available as a target"),
@@ -94,6 +93,21 @@ def test_mistakes_get_one_clear_line(server, name, content, changes, message):
     assert "\n" not in answer["error"]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("My Report.txt", "My Report.txt"),
+        ("../../a.txt", "a.txt"),
+        ("folder\\a.txt", "a.txt"),
+        ("a\x1b[31mred.TXT", "a?[31mred.TXT"),
+        (f"{'long' * 100}.txt", f"{'long' * 13}l....txt"),
+    ],
+)
+def test_a_message_has_the_name_of_the_uploaded_file(server, name, shown):
+    status, answer = upload(server, name, b"\xff")
+    assert (status, answer["error"].partition(" is not")[0]) == (400, shown)
+
+
 def test_a_malformed_form_is_refused_without_a_line_in_the_log(server, caplog):
     headers = {"content-type": "multipart/form-data; boundary=limit"}
     status, _, answer = server.request("POST", "/translate_file", b"no form", headers)
@@ -107,7 +121,7 @@ def test_a_document_of_too_many_tags_is_refused_before_it_is_parsed(server, monk
     if suffix in (".docx", ".odt"):
         content = packed({"word/document.xml": content, "content.xml": content})
     status, answer = upload(server, f"a{suffix}", content)
-    assert (status, answer["error"]) == (400, f"the file{suffix} has 21 tags; expected at most 20")
+    assert (status, answer["error"]) == (400, f"a{suffix} has 21 tags; expected at most 20")
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(server, monkeypatch):

@@ -61,6 +61,27 @@ def test_messages_without_a_translation_get_one():
     assert result == expected
 
 
+@pytest.mark.parametrize(
+    ("header", "languages", "expected"),
+    [
+        ('"Language: fr\\n"\n', ("en", "de"), '"Language: de\\n"\n'),
+        ("", ("en", "de"), '"Language: de\\n"\n'),
+        ('"Language: de_AT\\n"\n', ("en", "de"), '"Language: de_AT\\n"\n'),
+        ('"Language: \\n"\n', ("en", "pt-BR"), '"Language: pt_BR\\n"\n'),
+        ('"Language: fr\\n"\n', ("", ""), '"Language: fr\\n"\n'),
+    ],
+)
+def test_a_catalogue_names_the_target_language(header, languages, expected):
+    start = 'msgid ""\nmsgstr ""\n'
+    end = '"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a"\nmsgstr "'
+    result = translate_po(job(f'{start}{header}{end}"\n', "a.po", languages=languages)).decode()
+    assert result == f'{start}{expected}{end}A"\n'
+
+
+def test_a_catalogue_without_a_header_names_no_language():
+    assert b"Language" not in translate_po(job('msgid "a"\nmsgstr ""\n', "a.po"))
+
+
 def test_a_catalogue_without_a_comment_gets_none():
     text = PO.partition("\n")[2].replace("Language: ", "Language: de")
     assert translate_po(job(text, "a.po", list)).decode().startswith('msgid ""\n')
@@ -78,6 +99,68 @@ def test_a_damaged_catalogue_is_refused(data):
     with pytest.raises(InputError, match=r"a\.po") as error:
         translate_po(job(data, "a.po"))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('msgid "a\nmsgstr x', "line 1 is 'msgid \"a'; expected a comment, or a keyword"),
+        ('msgid "a"\nmsgstr x', "line 2 is 'msgstr x'"),
+        ('msgid "The dog\nmsgstr ""', "line 1 is 'msgid \"The dog'"),
+        ('msgid "a\\"\nmsgstr ""', "line 1 is"),
+        ('msgid ""\n"The dog\nmsgstr ""', "line 2 is"),
+        ('#~ msgid "gone\n#~ msgstr ""', "line 1 is"),
+        ('#| msgid "old\nmsgid "new"\nmsgstr ""', "line 1 is"),
+        ('msgid "a"\nmsgid_plural "b"\nmsgstr[0] "x\nmsgstr[1] ""', "line 3 is"),
+        ('msgid "a"\n\n# lost\nmsgid "b"\nmsgstr ""', "line 4 has msgid after msgid"),
+        ('# lost\nmsgstr "b"', "line 2 has msgstr at the start"),
+        ('msgid "a"\nmsgstr ""\n\nmsgid "b"', "the last message has no msgstr"),
+    ],
+)
+def test_a_catalogue_that_would_lose_content_is_refused(text, message):
+    with pytest.raises(InputError) as error:
+        translate_po(job(text, "a.po"))
+    assert str(error.value).startswith(f"a.po is damaged: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_all_that_a_catalogue_may_have_is_read():
+    text = """# A comment
+#
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+  #. indented
+\tmsgctxt ""
+  "a \\"menu\\" \\\\"
+msgid "close"
+msgstr ""
+
+#, fuzzy
+#| msgctxt "a"
+#| msgid "previous "
+#| "text"
+#| msgid_plural "texts"
+msgid "new"
+msgid_plural "news"
+msgstr[0] "a"
+msgstr[1] "b"
+
+#~| msgid "older"
+#~ msgctxt "c"
+#~ msgid "gone "
+#~ "\\\\"
+#~ msgstr ""
+# the end
+"""
+    result = translate_po(job(text, "a.po")).decode()
+    entries = {entry.msgid: entry for entry in polib.pofile(result)}
+    assert entries["close"].msgstr == "CLOSE"
+    assert entries["close"].msgctxt == 'a "menu" \\'
+    assert entries["new"].previous_msgid == "previous text"
+    assert entries["new"].msgstr_plural == {0: "a", 1: "b"}
+    assert entries["gone \\"].obsolete
 
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
@@ -168,6 +251,34 @@ def test_version_two_is_filled_too():
     assert translate_xliff(job(text, "a.xlf")).decode() == expected
     moved = translate_xliff(job(text, "a.xlf", backwards))
     assert b'<target>word <pc id="1"> bold </pc> a</target>' in moved
+
+
+VERSION_2 = '<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"/></xliff>'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (XLIFF.replace('"en"', '"fr"'), "source-language='fr'; expected 'en'"),
+        (XLIFF.replace('"en"', '"en" target-language="es"'), "target-language='es'; expected 'de'"),
+        (VERSION_2.replace('"en"', '"fr-FR"'), "srcLang='fr-FR'; expected 'en'"),
+        (VERSION_2.replace('"de"', '"es"'), "trgLang='es'; expected 'de'"),
+    ],
+)
+def test_a_file_of_other_languages_is_refused(text, message):
+    with pytest.raises(InputError) as error:
+        translate_xliff(job(text, "a.xlf"))
+    assert str(error.value).startswith(f"a.xlf has {message}")
+    assert translate_xliff(job(text, "a.xlf", languages=("", "")))
+
+
+def test_a_region_of_the_language_is_the_same_language():
+    regions = XLIFF.replace('"en"', '"EN-gb" target-language="de_CH"')
+    assert b'source-language="EN-gb" target-language="de_CH"' in translate_xliff(
+        job(regions, "a.xlf")
+    )
+    regions = VERSION_2.replace('"en"', '"en-US"').replace('"de"', '"de-AT"')
+    assert translate_xliff(job(regions, "a.xlf")).decode() == regions
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "iso-8859-1"])

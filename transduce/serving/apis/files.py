@@ -21,6 +21,7 @@ from transduce.translation.documents.job import Job
 MOST_UNPACKED = 30_000_000  # bytes of one document
 MOST_TAGS = 300_000  # of one document
 MOST_FIELDS = 20
+_LONGEST_NAME = 60  # characters in a message
 
 
 async def translate_file(request: Request) -> Response:
@@ -40,7 +41,8 @@ async def translate_file(request: Request) -> Response:
 
     translate = _text_translator(service, request, source, target)
     languages = ("" if source == AUTO else source, target)
-    job = Job(data, f"the file{suffix}", translate, languages, MOST_UNPACKED, MOST_TAGS)
+    shown_name = _shown_name(file_name)
+    job = Job(data, shown_name, translate, languages, MOST_UNPACKED, MOST_TAGS)
     await service.shared.take_place("document")
     try:
         translated = await service.run(request, lambda: translate_bytes(job))
@@ -77,6 +79,16 @@ async def _read_form(request: Request) -> tuple[Parameters, str, bytes]:
         if not isinstance(file, UploadFile):
             return Parameters(pairs), "", b""
         return Parameters(pairs), file.filename or "", await file.read()
+
+
+def _shown_name(file_name: str) -> str:
+    """Return the name of an uploaded file for messages: one short line, without its folders."""
+    name = PurePosixPath(file_name.replace("\\", "/")).name
+    printable = "".join(character if character.isprintable() else "?" for character in name)
+    if len(printable) <= _LONGEST_NAME:
+        return printable
+    suffix = PurePosixPath(printable).suffix
+    return f"{printable[: _LONGEST_NAME - len(suffix) - 3]}...{suffix}"
 
 
 def _text_translator(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
+from transduce.data.languages import base_language
 from transduce.errors import InputError, require
 from transduce.translation.documents.job import Job
 from transduce.translation.documents.text_encoding import Encoding, decode
@@ -12,6 +14,17 @@ from transduce.translation.documents.text_encoding import Encoding, decode
 _PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 _CHARSET = re.compile(rb"charset=([\w.:-]{1,40})", re.IGNORECASE)
 _MOST_PLURALS = 10
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_LINE = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[\d\])\s*)?{_TEXT}")
+_MARKER = re.compile(r"#~\|?\s+|#\|\s+")  # of an obsolete or a previous message
+# What may come before each keyword; None is the start of the file.
+_BEFORE = {
+    "msgctxt": (None, "msgstr", "msgstr[]"),
+    "msgid": (None, "msgctxt", "msgstr", "msgstr[]"),
+    "msgid_plural": ("msgid",),
+    "msgstr": ("msgid",),
+    "msgstr[]": ("msgid_plural", "msgstr[]"),
+}
 
 
 def translate_po(job: Job) -> bytes:
@@ -33,8 +46,7 @@ def translate_po(job: Job) -> bytes:
         else:
             entry.msgstr = translation
 
-    if "Language" in catalogue.metadata and not catalogue.metadata["Language"]:
-        catalogue.metadata["Language"] = job.languages[1]
+    _set_language(catalogue.metadata, job.languages[1])
     written = str(catalogue)
     if not text.lstrip("\ufeff").startswith("#"):
         written = written.removeprefix("#\n")  # the library's, for a comment that is not there
@@ -56,11 +68,55 @@ def _parse(job: Job) -> tuple[Any, Encoding, str]:
         raise InputError(f"{job.name} declares the unknown encoding {name}; use UTF-8") from None
     # The library takes a string of one line for the name of a file.
     content = text.replace("\r\n", "\n") + "\n\n"
+    _check_lines(content, job.name)
     try:
         return polib.pofile(content), encoding, text
     except OSError as error:
         reason = str(error).removeprefix("Syntax error in po file ").partition("\n")[0]
         raise InputError(f"{job.name} is damaged: it is not a catalogue ({reason})") from None
+
+
+def _check_lines(content: str, name: str) -> None:
+    """Refuse a damaged catalogue, of which the library would lose letters or messages."""
+    last = None
+    for number, keyword in _keywords(content, name):
+        if last not in _BEFORE[keyword]:
+            place = f"after {last}" if last else "at the start"
+            raise InputError(
+                f"{name} is damaged: line {number} has {keyword} {place}; each message needs a "
+                "msgid and then its msgstr"
+            )
+        last = keyword
+    if last and not last.startswith("msgstr"):
+        raise InputError(
+            f"{name} is damaged: the last message has no msgstr; the file may be cut off"
+        )
+
+
+def _keywords(content: str, name: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the keyword of each text, also of obsolete messages."""
+    for number, line in enumerate(content.splitlines(), 1):
+        stripped = line.strip()
+        marker = _MARKER.match(stripped)
+        part = stripped[marker.end() :] if marker else stripped
+        if not part or part.startswith("#"):
+            continue
+        found = _LINE.fullmatch(part)
+        if not found:
+            raise InputError(
+                f"{name} is damaged: line {number} is {part!r:.60}; expected a comment, or a "
+                "keyword such as msgid and a text in double quotes"
+            )
+        is_previous = marker is not None and "|" in marker[0]
+        if found[1] and not is_previous:
+            yield number, re.sub(r"\d", "", found[1])
+
+
+def _set_language(metadata: dict[str, str], language: str) -> None:
+    """Name the target language in the header, if there is one; a region of it stays."""
+    declared = metadata.get("Language", "")
+    if metadata and language and base_language(declared) != base_language(language):
+        metadata["Language"] = language.replace("-", "_")
 
 
 def _is_open(entry: Any) -> bool:

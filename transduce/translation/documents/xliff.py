@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 
+from transduce.data.languages import base_language
 from transduce.errors import InputError
 from transduce.translation.documents.job import Job
 from transduce.translation.documents.xml_content import (
@@ -42,6 +43,7 @@ def translate_xliff(job: Job) -> bytes:
         raise InputError(f"{job.name} is not XLIFF: it starts with <{local_name(root)}>")
     is_old = root.get("version", "").startswith("1")
     unit_name = "trans-unit" if is_old else "segment"
+    _check_languages(root, job, is_old)
     _set_language(root, job.languages[1], is_old)
 
     contents = []
@@ -54,6 +56,20 @@ def translate_xliff(job: Job) -> bytes:
 
     job.translate_contents(contents)
     return xml_bytes(tree, job.data)
+
+
+def _check_languages(root: Element, job: Job, is_old: bool) -> None:
+    """Refuse a file of other languages; a region makes no difference, and a name may be missing."""
+    elements = [*root.iter("{*}file")] if is_old else [root]
+    names = ("source-language", "target-language") if is_old else ("srcLang", "trgLang")
+    for element in elements:
+        for name, language in zip(names, job.languages, strict=True):
+            declared = element.get(name)
+            if declared and language and base_language(declared) != base_language(language):
+                raise InputError(
+                    f"{job.name} has {name}={declared!r:.40}; expected {language!r}: translate it "
+                    "with a model for its languages, or correct the name"
+                )
 
 
 def _set_language(root: Element, language: str, is_old: bool) -> None:
