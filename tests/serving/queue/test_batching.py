@@ -223,7 +223,7 @@ def test_only_two_documents_that_are_longer_than_the_queue_are_accepted(make, ec
 
 
 def test_a_cancelled_request_leaves_the_queue(make, echo, threads):
-    queue = make()
+    queue = make(queue_tokens=2)
     hold(queue, echo, threads)
     caller = Caller()
 
@@ -237,8 +237,10 @@ def test_a_cancelled_request_leaves_the_queue(make, echo, threads):
     with pytest.raises(Cancelled):
         call.result(10)
     assert queue.waiting_tokens == 0
+    others = [threads.submit(queue.search, [[3]], CONFIG) for _ in range(2)]
+    wait_until(lambda: queue.waiting_tokens == 2)  # there is room for them again
     echo.go.set()
-    queue.search([[3]], CONFIG)
+    assert [ids(other.result(10)) for other in others] == [[[3]]] * 2
     assert [1] not in [source for batch in echo.batches for source in batch]
 
 

@@ -77,6 +77,10 @@ class BatchingEngine(Queue):
         self.engine = engine
         self.settings = settings
         self._entries: deque[_Entry] = deque()  # calls with waiting sentences; the first is next
+        # A call counts for at most half of the queue. So a text of any length is accepted if no
+        # other one is as long, and short ones are accepted beside it.
+        self._most_counted = max(1, settings.queue_tokens // 2)
+        self._counted = 0  # tokens that wait, as far as they count
         self._changed = threading.Condition()
         self._closed = False
         self._departures = 0  # calls that have left without a result
@@ -108,29 +112,27 @@ class BatchingEngine(Queue):
             return sum(entry.waiting_tokens for entry in self._entries)
 
     def submit(self, call: Call) -> None:
-        """Accept a call, or raise `Busy` if too much waits.
-
-        A call counts for at most half of the queue. So a text of any length is accepted if no other
-        one is as long, and short ones are accepted beside it.
-        """
+        """Accept a call, or raise `Busy` if too much waits."""
         entry = _Entry(call)
-        queue_tokens = self.settings.queue_tokens
-        most_counted = max(1, queue_tokens // 2)
         with self._changed:
             if self._closed:
                 raise Busy("the server is stopping", 5)
-            calls = [*self._entries, entry]
-            counted = sum(min(waiting.waiting_tokens, most_counted) for waiting in calls)
-            if counted > queue_tokens:
+            counted = self._counted + self._count(entry)
+            if counted > self.settings.queue_tokens:
                 raise Busy("the server has too much to translate; try again later", 2)
             if call.caller != self._last_caller:
                 self._last_caller = call.caller
                 self._others_at = self._last_at
                 self._changed_at = entry.since
             self._last_at = entry.since
+            self._counted = counted
             self._entries.append(entry)
             self._changed.notify()
         call.add_done_callback(lambda _: self._leave(entry))
+
+    def _count(self, entry: _Entry) -> int:
+        """Return how many tokens of a call count."""
+        return min(entry.waiting_tokens, self._most_counted)
 
     def close(self) -> None:
         """Stop the workers after the sentences that they are searching."""
@@ -148,6 +150,7 @@ class BatchingEngine(Queue):
         if len(entry.found) == len(entry.call.sources):
             return
         with self._changed:
+            self._counted -= self._count(entry)
             entry.waiting.clear()
             entry.waiting_tokens = 0
             if entry in self._entries:
@@ -255,7 +258,9 @@ class BatchingEngine(Queue):
                 continue
             if items and taken_tokens + length > tokens:
                 break
+            counted = self._count(entry)
             items.append((entry, entry.take_next()))
+            self._counted += self._count(entry) - counted
             served.add(entry)
             taken_tokens += length
             if entry.waiting:
