@@ -111,7 +111,7 @@ def translate(
     """
     from transduce.config import SearchConfig
     from transduce.recipe import adjusted
-    from transduce.translation.documents import check_files, is_document, translate_document
+    from transduce.translation.documents import check_files, formats, translate_document
     from transduce.translation.streams import Format, print_translation, translate_stream
     from transduce.translation.translator import Translator
 
@@ -125,7 +125,9 @@ def translate(
         raise InputError(
             f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
         )
-    document = input if input and format == "auto" and is_document(input) else None
+    if input and format == "auto":
+        formats.refuse_compressed_document(input)
+    document = input if input and format == "auto" and formats.is_document(input) else None
     if address and not on:
         raise InputError("--address is that of a Ray cluster; add --on ray, or leave it out")
     if on and (document or not (input and output)):
@@ -146,6 +148,10 @@ def translate(
                 "its lines, add --format text"
             )
         check_files(document, output)
+    elif output and format == "auto":
+        formats.refuse_other_output(input, output)
+    if input and not document:
+        formats.refuse_other_file(input)
 
     # Load the model.
     model = model or (default_model(),)

@@ -16,6 +16,7 @@ from transduce.data.readers.compression import BLOCK, blocks, compressed
 from transduce.data.text_folder import whole_file
 from transduce.errors import InputError
 from transduce.translation.chunks import chunks, sizes
+from transduce.translation.documents.formats import refuse_other_content
 from transduce.translation.messages import group_lines, whole_messages
 from transduce.translation.result import Translation
 from transduce.translation.stream_progress import Progress, show_progress
@@ -212,9 +213,13 @@ def _decoded(line: bytes, where: str, form: Format) -> str:
         ) from None
 
 
-def _blocks(source: Path | None) -> Iterable[bytes]:
-    """Return the bytes of a file, decompressed if necessary, or of stdin as they arrive."""
-    return blocks(source) if source else iter(partial(sys.stdin.buffer.read1, BLOCK), b"")  # type: ignore[union-attr]
+def _blocks(source: Path | None) -> Iterator[bytes]:
+    """Yield the bytes of a file, decompressed if necessary, or of stdin as they arrive."""
+    found = blocks(source) if source else iter(partial(sys.stdin.buffer.read1, BLOCK), b"")  # type: ignore[union-attr]
+    first = next(found, b"")
+    refuse_other_content(first, source.name if source else "stdin")
+    yield first
+    yield from found
 
 
 def refuse_same_file(source: Path, target: Path) -> None:

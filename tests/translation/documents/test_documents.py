@@ -1,12 +1,15 @@
 """Documents through a real model, from Python and from the command line."""
 
 import contextlib
+import gzip
+import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.translation.documents.samples import docx, odt, unpacked
+from tests.translation.documents.samples import docx, odt, packed, unpacked
 from tests.translation.documents.test_html import PAGE
 from transduce.cli.commands import run
 from transduce.errors import InputError, MissingExtra
@@ -144,6 +147,85 @@ def test_options_that_do_not_fit_are_refused_before_the_model_is_loaded(
     (tmp_path / "a.html").write_text("<p>a</p>")
     assert run(["translate", "--model", "none", "--input", "a.html", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.po.gz", "a.SRT.GZ", "a.xlf.xz", "a.html.bz2", "a.docx.zst"])
+def test_a_compressed_document_is_refused(translator, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(gzip.compress(b'msgid "a"\nmsgstr ""\n'))
+    expected = f"{name} is a compressed document; decompress it first"
+    with pytest.raises(InputError, match=re.escape(expected)):
+        translate_document(translator, name, f"new-{name}")
+    command = ["translate", "--model", "none", "--input", name, "--output"]
+    for output in (f"new-{name}", "b.txt"):
+        assert run([*command, output]) == 2
+        assert capsys.readouterr().err == f"transduce: {expected}\n"
+    # Also if the name does not say it.
+    Path("a.po").write_bytes(Path(name).read_bytes())
+    with pytest.raises(InputError, match=r"^a\.po is a compressed document"):
+        translate_document(translator, "a.po", "b.po")
+
+
+def test_compressed_text_is_translated(bundle, tmp_path, monkeypatch, sentences):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(f"{sentences[0]}\n")
+    Path("a.txt.gz").write_bytes(gzip.compress(Path("a.txt").read_bytes()))
+    command = ["translate", "--model", str(bundle.path), "--engine", "torch"]
+    assert run([*command, "--input", "a.txt", "--output", "b.txt"]) == 0
+    assert run([*command, "--input", "a.txt.gz", "--output", "b.txt.gz"]) == 0
+    assert gzip.decompress(Path("b.txt.gz").read_bytes()) == Path("b.txt").read_bytes()
+
+
+OTHER_CONTENT = [
+    ("a.pdf", b"%PDF-1.4\nonly ASCII\n", "a PDF file"),
+    ("a.pptx", packed({"ppt/presentation.xml": "<p/>"}), "a ZIP container such as .pptx"),
+    ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1", "an old or protected file of Microsoft Office"),
+    ("a.rtf", b"{\\rtf1 The dog}", "an RTF file"),
+    ("a.png", b"\x89PNG\r\n\x1a\n", "a picture"),
+    ("a.jpg", b"\xff\xd8\xff\xe0", "a picture"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "kind"), OTHER_CONTENT)
+def test_a_file_that_is_not_text_is_refused(
+    translator, tmp_path, monkeypatch, capsys, name, content, kind
+):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    Path(f"{name}.gz").write_bytes(gzip.compress(content))
+    for options in (["--output", name.replace("a.", "b.")], ["--errors", "replace"]):
+        for given in (name, f"{name}.gz"):
+            assert run(["translate", "--model", "none", "--input", given, *options]) == 2
+            error = capsys.readouterr().err
+            assert error.startswith(f"transduce: {given} is {kind}")
+            assert ", not text; convert it to one of .txt, .srt" in error
+            assert error.count("\n") == 1
+    # Whatever its name says.
+    for wrong in ("a.txt", "a.html", "a.po"):
+        Path(wrong).write_bytes(content)
+        with pytest.raises(InputError, match=f"^{wrong} is {kind}.*, not text"):
+            translate_document(translator, wrong, wrong.replace("a.", "b."))
+
+
+def test_standard_input_that_is_not_text_is_refused(bundle, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"%PDF-1.4\nonly ASCII\n")))
+    assert run(["translate", "--model", str(bundle.path), "--engine", "torch"]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert "transduce: stdin is a PDF file, not text; convert it" in error
+
+
+@pytest.mark.parametrize("output", ["y.docx", "y.HTML", "y.po.gz", "y.pdf"])
+def test_text_is_not_written_into_a_document(tmp_path, monkeypatch, capsys, output):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("a\n")
+    command = ["translate", "--model", "none", "--output", output]
+    for options, name in ((["--input", "a.txt"], "a.txt"), ([], "stdin")):
+        assert run([*command, *options]) == 2
+        expected = f"{output} has the suffix of a document, but {name} is text; choose another"
+        assert expected in capsys.readouterr().err
+    run([*command, "--input", "a.txt", "--format", "text"])
+    assert "has the suffix of a document" not in capsys.readouterr().err
 
 
 def test_the_command_line_shows_how_much_of_a_document_is_translated(bundle, tmp_path, monkeypatch):

@@ -61,6 +61,11 @@ def is_uncompressed(path: Path) -> bool:
         return _decompressor(path, file.read(16)) is None
 
 
+def compression_of(start: bytes) -> str | None:
+    """Return the suffix of the compression that the first bytes of a file show, or None."""
+    return next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
+
+
 def compressed(file: BinaryIO, path: Path) -> AbstractContextManager[Any]:
     """Return a file to write into, which compresses if the path says so."""
     if path.suffix == ".zst":
@@ -121,10 +126,8 @@ def _decompressor(path: Path, start: bytes) -> Callable[[], Any] | None:
     """Return the constructor of a file's decompressor, by its name or its first bytes, or None."""
     if path.suffix in _DECOMPRESSORS:
         return _DECOMPRESSORS[path.suffix]
-    for magic, suffix in _MAGIC.items():
-        if start.startswith(magic):
-            return _DECOMPRESSORS[suffix]
-    return None
+    suffix = compression_of(start)
+    return _DECOMPRESSORS[suffix] if suffix else None
 
 
 def _read(

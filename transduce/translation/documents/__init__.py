@@ -12,25 +12,18 @@ from transduce.data.workers import progress
 from transduce.errors import InputError
 from transduce.storage.disk import whole_file
 from transduce.translation.chunks import chunks, sizes
+from transduce.translation.documents.formats import (
+    ARCHIVES,
+    FORMATS,
+    is_document,
+    refuse_compressed_document,
+    refuse_other_content,
+)
 from transduce.translation.documents.job import Job
 from transduce.translation.translator import Translator
 
+__all__ = ["FORMATS", "check_files", "is_document", "translate_bytes", "translate_document"]
 MOST_BYTES = 200_000_000  # of a file
-# The function for each suffix; its module is only imported when it is used.
-FORMATS = {
-    ".txt": "plain_text.translate_plain_text",
-    ".srt": "subtitles.translate_subtitles",
-    ".vtt": "subtitles.translate_subtitles",
-    ".html": "html.translate_html",
-    ".htm": "html.translate_html",
-    ".docx": "docx.translate_docx",
-    ".odt": "odt.translate_odt",
-    ".po": "po.translate_po",
-    ".pot": "po.translate_po",
-    ".tmx": "tmx.translate_tmx",
-    ".xlf": "xliff.translate_xliff",
-    ".xliff": "xliff.translate_xliff",
-}
 
 
 def translate_document(
@@ -76,6 +69,8 @@ def translate_document(
 
 def translate_bytes(job: Job) -> bytes:
     """Translate the content of a file, and return the new content."""
+    if Path(job.name).suffix.lower() not in ARCHIVES:
+        refuse_other_content(job.data, job.name)
 
     def translate(texts: list[str]) -> list[str]:
         # A text that occurs several times, such as a header, is translated once.
@@ -86,13 +81,9 @@ def translate_bytes(job: Job) -> bytes:
     return _format(job.name)(replace(job, translate=translate))
 
 
-def is_document(path: Path) -> bool:
-    """Return whether a file has a format with markup, by its suffix."""
-    return path.suffix.lower() in FORMATS and path.suffix.lower() != ".txt"
-
-
 def check_files(source: Path, target: Path) -> None:
     """Check that one file can be translated into the other."""
+    refuse_compressed_document(source)
     if _named(source.name) != _named(target.name):
         raise InputError(
             f"{source.name} cannot be translated into {target.name}: both must have the same "
