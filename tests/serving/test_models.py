@@ -1,5 +1,7 @@
 """The models that are served, and one clear line for each that is not as it should be."""
 
+import http.client
+import json
 import shutil
 from dataclasses import replace
 
@@ -49,6 +51,48 @@ def test_a_damaged_bundle_is_named_and_the_others_are_served(bundle, copies, sai
         status, answer = server.post("/v1/translate", {"text": "a", "model": "damaged"})
         assert status == 404
         assert "model.safetensors" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/v1/attention", {}),
+        ("/v1/translate", {"alignments": True}),
+        ("/v1/translate", {"alignments": True, "stream": True}),
+    ],
+)
+def test_a_bundle_that_is_damaged_while_it_is_served_is_a_fault_of_the_server(
+    bundle, said, tmp_path, capsys, path, options
+):
+    pytest.importorskip("ctranslate2")
+    shutil.copytree(bundle.path, tmp_path / "later")
+    models = load_models([tmp_path / "later"], engine="ctranslate2", say=said.append)
+    weights = tmp_path / "later" / "model.safetensors"
+    weights.unlink()
+    weights.write_bytes(b"damaged")
+    body = json.dumps({"text": "42 hours", **options})
+    with running(models, writes_log=True) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("POST", path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        status, content = answer.status, read_all(answer)
+        connection.close()
+        assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
+    assert status == (200 if options.get("stream") else 500)
+    assert "the server failed; its log has the reason" in content
+    assert str(tmp_path) not in content
+    written = capsys.readouterr()
+    assert "model.safetensors cannot be read" in written.err
+    line, *_ = map(json.loads, written.out.splitlines())
+    assert line["status"] == status
+
+
+def read_all(answer):
+    """The answer, which a fault may have cut."""
+    try:
+        return answer.read().decode()
+    except http.client.IncompleteRead as error:
+        return error.partial.decode()
 
 
 def test_without_any_whole_bundle_nothing_is_served(copies, said):

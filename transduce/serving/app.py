@@ -16,13 +16,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from transduce.errors import TransduceError
+from transduce.errors import BundleError, TransduceError
 from transduce.monitoring.software import version
 from transduce.serving.apis import deepl, files, libretranslate, page, v1
 from transduce.serving.apis.openapi import describe
 from transduce.serving.guards.bodies import BodyLimits
 from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Write
-from transduce.serving.refusals import Busy, Cancelled, RequestError, TooManyRequests
+from transduce.serving.refusals import FAILED, Busy, Cancelled, RequestError, TooManyRequests
 from transduce.serving.service import Service, service_of
 
 
@@ -128,7 +128,9 @@ def create_app(service: Service, write: Write | None = None) -> Starlette:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer a request that cannot be fulfilled, in one line."""
+    """Answer a request that cannot be fulfilled, in one line; pass on faults of the server."""
+    if isinstance(error, BundleError):
+        raise error
     headers: dict[str, str] = {}
     status = 400
     message = str(error)
@@ -149,8 +151,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    """Answer after a bug of ours; the details are in the log."""
-    return _problem(request, "the server failed; its log has the reason", 500, {})
+    """Answer after a fault of the server; the details are in the log."""
+    return _problem(request, FAILED, 500, {})
 
 
 def _problem(request: Request, message: str, status: int, headers: dict[str, str]) -> Response:

@@ -140,6 +140,9 @@ class Observation:
         start = time.perf_counter()
         try:
             await self.app(scope, receive, noting_send)
+        except Exception:
+            status = status or 500  # answered outside of this
+            raise
         finally:
             seconds = time.perf_counter() - start
             texts: list[str] = scope.get("texts", [])

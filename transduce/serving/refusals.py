@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from transduce.errors import TransduceError
+from transduce.errors import BundleError, TransduceError
+
+FAILED = "the server failed; its log has the reason"
 
 
 class RequestError(TransduceError):
@@ -31,3 +33,8 @@ class Busy(TransduceError):
 
 class Cancelled(TransduceError):
     """A request whose client has gone."""
+
+
+def is_fault(error: Exception) -> bool:
+    """Return whether an error is one of the server: a bug, or a model damaged on disk."""
+    return not isinstance(error, TransduceError) or isinstance(error, BundleError)

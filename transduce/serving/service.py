@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from transduce.errors import TransduceError
 from transduce.serving.guards.keys import Gate
 from transduce.serving.models import Models, ServedModel
 from transduce.serving.queue.caller import Caller, calling
-from transduce.serving.refusals import Busy, RequestError
+from transduce.serving.refusals import FAILED, Busy, RequestError, is_fault
 from transduce.serving.settings import ServerSettings
 from transduce.serving.shared import Shared
 
@@ -95,8 +94,10 @@ class Service:
         def work() -> None:
             try:
                 emit("done", function(emit))
-            except TransduceError as error:
-                emit("error", {"error": str(error)})
+            except Exception as error:
+                emit("error", {"error": FAILED if is_fault(error) else str(error)})
+                if is_fault(error):
+                    raise
             finally:
                 loop.call_soon_threadsafe(events.put_nowait, None)
 
