@@ -78,6 +78,12 @@ def test_a_catalogue_names_the_target_language(header, languages, expected):
     assert result == f'{start}{expected}{end}A"\n'
 
 
+def test_a_catalogue_with_translations_into_another_language_is_refused():
+    text = 'msgid ""\nmsgstr "Language: fr\\n"\n\nmsgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr "B"\n'
+    with pytest.raises(InputError, match=r"a\.po has translations with Language: fr; expected de"):
+        translate_po(job(text, "a.po"))
+
+
 def test_a_catalogue_without_a_header_names_no_language():
     assert b"Language" not in translate_po(job('msgid "a"\nmsgstr ""\n', "a.po"))
 

@@ -30,6 +30,7 @@ _BEFORE = {
 def translate_po(job: Job) -> bytes:
     """Translate a catalogue. Translated, fuzzy and obsolete messages stay as they are."""
     catalogue, encoding, text = _parse(job)
+    _set_language(catalogue, job)
     entries = [entry for entry in catalogue if _is_open(entry)]
 
     # The first form of a plural is the singular, all others are the plural.
@@ -46,7 +47,6 @@ def translate_po(job: Job) -> bytes:
         else:
             entry.msgstr = translation
 
-    _set_language(catalogue.metadata, job.languages[1])
     written = str(catalogue)
     if not text.lstrip("\ufeff").startswith("#"):
         written = written.removeprefix("#\n")  # the library's, for a comment that is not there
@@ -112,11 +112,23 @@ def _keywords(content: str, name: str) -> Iterator[tuple[int, str]]:
             yield number, re.sub(r"\d", "", found[1])
 
 
-def _set_language(metadata: dict[str, str], language: str) -> None:
-    """Name the target language in the header, if there is one; a region of it stays."""
-    declared = metadata.get("Language", "")
-    if metadata and language and base_language(declared) != base_language(language):
-        metadata["Language"] = language.replace("-", "_")
+def _set_language(catalogue: Any, job: Job) -> None:
+    """Name the target language in the header, if there is one; a region of it stays.
+
+    Refuse a catalogue with translations into another language.
+    """
+    language = job.languages[1]
+    declared = catalogue.metadata.get("Language", "")
+    if not catalogue.metadata or not language:
+        return
+    if base_language(declared) == base_language(language):
+        return
+    if declared and any(entry.msgid and not _is_open(entry) for entry in catalogue):
+        raise InputError(
+            f"{job.name} has translations with Language: {declared:.40}; expected {language}: "
+            "remove them, or correct the header"
+        )
+    catalogue.metadata["Language"] = language.replace("-", "_")
 
 
 def _is_open(entry: Any) -> bool:
