@@ -200,7 +200,9 @@ def test_keys_are_needed_where_texts_are_and_nowhere_else(make_server):
         assert wrong == (403, {"error": "Invalid API key"})
         assert server.post("/translate", {**libre, "apiKey": "secret"})[0] == 200
         deepl = {"text": ["42 hours"], "target_lang": "DE"}
-        assert server.post("/v2/translate", deepl)[0] == 403
+        missing = "the request has no API key; send it as: Authorization: DeepL-Auth-Key KEY"
+        assert server.post("/v2/translate", deepl) == (403, {"message": missing})
+        assert server.get("/v2/usage") == (403, {"message": missing})
         headers = {"authorization": "DeepL-Auth-Key other"}
         assert server.post("/v2/translate", deepl, headers)[0] == 200
         assert server.get("/v1/runs")[0] == 401
