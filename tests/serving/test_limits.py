@@ -258,6 +258,20 @@ def test_metrics_and_the_log_hold_neither_texts_nor_keys_nor_made_up_paths(make_
     assert 'transduce_queue_tokens{model="demo"} 0.0' in metrics.decode()
 
 
+def test_only_texts_that_were_answered_count_as_used(make_server):
+    with make_server(max_requests=1) as server:
+        body = {"text": ["42 hours"], "source_lang": "EN", "target_lang": "DE"}
+        with server.service._places:
+            assert server.post("/v2/translate", body)[0] == 503
+        assert server.get("/v2/usage")[1]["character_count"] == 0
+        assert server.post("/v2/translate", body)[0] == 200
+        stream = json.dumps({"text": "12 kilometers", "stream": True})
+        headers = {"content-type": "application/json"}
+        assert server.request("POST", "/v1/translate", stream, headers)[0] == 200
+        time.sleep(0.1)  # an answer is counted after it was sent
+        assert server.get("/v2/usage")[1]["character_count"] == len("42 hours12 kilometers")
+
+
 def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):
     with make_server(log_text=True, writes_log=True) as server:
         server.post("/v1/translate", {"text": "42 hours"})
