@@ -200,7 +200,9 @@ def test_keys_are_needed_where_texts_are_and_nowhere_else(make_server):
         assert wrong == (403, {"error": "Invalid API key"})
         assert server.post("/translate", {**libre, "apiKey": "secret"})[0] == 200
         deepl = {"text": ["42 hours"], "target_lang": "DE"}
-        assert server.post("/v2/translate", deepl)[0] == 403
+        missing = "the request has no API key; send it as: Authorization: DeepL-Auth-Key KEY"
+        assert server.post("/v2/translate", deepl) == (403, {"message": missing})
+        assert server.get("/v2/usage") == (403, {"message": missing})
         headers = {"authorization": "DeepL-Auth-Key other"}
         assert server.post("/v2/translate", deepl, headers)[0] == 200
         assert server.get("/v1/runs")[0] == 401
@@ -254,6 +256,20 @@ def test_metrics_and_the_log_hold_neither_texts_nor_keys_nor_made_up_paths(make_
     counted = 'transduce_requests_total{method="POST",path="/v1/translate",status="200"} 1.0'
     assert counted in metrics.decode()
     assert 'transduce_queue_tokens{model="demo"} 0.0' in metrics.decode()
+
+
+def test_only_texts_that_were_answered_count_as_used(make_server):
+    with make_server(max_requests=1) as server:
+        body = {"text": ["42 hours"], "source_lang": "EN", "target_lang": "DE"}
+        with server.service._places:
+            assert server.post("/v2/translate", body)[0] == 503
+        assert server.get("/v2/usage")[1]["character_count"] == 0
+        assert server.post("/v2/translate", body)[0] == 200
+        stream = json.dumps({"text": "12 kilometers", "stream": True})
+        headers = {"content-type": "application/json"}
+        assert server.request("POST", "/v1/translate", stream, headers)[0] == 200
+        time.sleep(0.1)  # an answer is counted after it was sent
+        assert server.get("/v2/usage")[1]["character_count"] == len("42 hours12 kilometers")
 
 
 def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):

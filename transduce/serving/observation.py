@@ -59,7 +59,7 @@ class Metrics:
         )
         self._characters = Counter(
             "transduce_characters",
-            "Characters of the texts that were received.",
+            "Characters of the texts that were answered.",
             registry=self._registry,
         )
         self._open = Gauge(
@@ -76,7 +76,7 @@ class Metrics:
 
     @property
     def characters(self) -> int:
-        """The number of characters that were received since the start."""
+        """The number of characters that were answered since the start."""
         return int(self._shown.get_sample_value("transduce_characters_total") or 0)
 
     def begin(self) -> None:
@@ -129,12 +129,15 @@ class Observation:
             await self.app(scope, receive, send)
             return
         status = 0
+        is_complete = False
 
         async def noting_send(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_complete
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
+            if message["type"] == "http.response.body":
+                is_complete = not message.get("more_body", False)
 
         self.metrics.begin()
         start = time.perf_counter()
@@ -146,7 +149,8 @@ class Observation:
         finally:
             seconds = time.perf_counter() - start
             texts: list[str] = scope.get("texts", [])
-            characters = sum(map(len, texts))
+            is_answered = is_complete and status < 400
+            characters = sum(map(len, texts)) if is_answered else 0
             path = getattr(scope.get("route"), "path", _OTHER)
             self.metrics.end(path, scope["method"], status, seconds, characters)
             if self.write:

@@ -111,6 +111,8 @@ def test_a_stream_has_each_sentence_in_order_and_then_the_whole_answer(server):
         ({"text": "a", "beam": 2}, 400, "beam is not a setting of this request"),
         ({"text": "a", "model": "other"}, 404, "there is no model 'other'; the models are: demo"),
         ({"text": "a", "glossary": {" ": "x"}}, 400, "glossary: String should"),
+        ({"text": "a", "glossary": {"bank": ""}}, 400, "glossary.bank: String should"),
+        ({"text": "a", "glossary": {"bank": " "}}, 400, "glossary.bank: String should"),
         ({"text": "\ud800"}, 400, "Invalid JSON"),
         ({"text": "a" * 100_001}, 413, "100001"),
         ({"text": ["a"] * 1_001}, 413, "1001 texts"),

@@ -40,7 +40,7 @@ async def translate(request: Request) -> Response:
     """Translate a list of texts."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    await service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    await _admit(request, parameters)
     texts = parameters.all("text")
     if not texts:
         raise RequestError(400, "Parameter 'text' not specified.")
@@ -73,7 +73,7 @@ async def list_languages(request: Request) -> Response:
     """Return the languages to translate from, or to translate to."""
     service = service_of(request)
     parameters = await read_parameters(request)
-    await service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    await _admit(request, parameters)
     kind = parameters.get("type") or "source"
     if kind not in ("source", "target"):
         raise RequestError(400, "Value for 'type' not supported: expected source or target.")
@@ -93,11 +93,16 @@ async def list_languages(request: Request) -> Response:
 
 async def show_usage(request: Request) -> Response:
     """Return how many characters were translated since the start of the server."""
-    service = service_of(request)
     parameters = await read_parameters(request)
-    await service.gate.admit(request, _optional(parameters, "auth_key"), missing=403)
+    await _admit(request, parameters)
     metrics: Metrics = request.app.state.metrics
     return JSONResponse({"character_count": metrics.characters, "character_limit": NO_LIMIT})
+
+
+async def _admit(request: Request, parameters: Parameters) -> None:
+    """Check the key, which may be in the body."""
+    key = _optional(parameters, "auth_key")
+    await service_of(request).gate.admit(request, key, missing=403, scheme="DeepL-Auth-Key")
 
 
 def _optional(parameters: Parameters, name: str) -> str | None:

@@ -44,9 +44,7 @@ class TranslateRequest(Strict):
     n_best: Annotated[int, Field(ge=1, le=16), Whole] = 1
     alignments: bool = False
     confidences: bool = False
-    glossary: Annotated[
-        dict[Term, Annotated[str, Field(max_length=200)]], Field(max_length=MOST_TERMS)
-    ] = {}
+    glossary: Annotated[dict[Term, Term], Field(max_length=MOST_TERMS)] = {}
     stream: bool = False
 
 

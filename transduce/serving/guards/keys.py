@@ -44,20 +44,28 @@ class Gate:
         """Whether requests need a key."""
         return bool(self._digests)
 
-    async def admit(self, request: Request, key: str | None = None, *, missing: int = 401) -> None:
+    async def admit(
+        self,
+        request: Request,
+        key: str | None = None,
+        *,
+        missing: int = 401,
+        scheme: str = "Bearer",
+    ) -> None:
         """Refuse a request without a valid key, or one too many.
 
         Args:
             request: The request, whose headers may have a key.
             key: A key from the body.
             missing: The status if there is no key.
+            scheme: How clients of this API name the key in a header.
         """
         key = key_of(request) or key
         address = request.client.host.encode() if request.client else b""
         if self.needs_key:
             if not key:
                 raise RequestError(
-                    missing, "the request has no API key; send it as: Authorization: Bearer KEY"
+                    missing, f"the request has no API key; send it as: Authorization: {scheme} KEY"
                 )
             # All keys are compared, each in constant time, so that time reveals nothing.
             digest = _digest(key)
