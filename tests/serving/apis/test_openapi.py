@@ -77,3 +77,21 @@ def test_the_description_and_the_server_agree_on_languages(server, source, targe
     body = {"text": "", "source_lang": source, "target_lang": target}
     is_valid = jsonschema_rs.is_valid(content["application/json"]["schema"], body)
     assert (is_valid, server.post("/v2/translate", body)[0]) == (status == 200, status)
+
+
+def test_what_the_server_may_refuse_is_not_described_as_valid(server):
+    _, description = server.get("/openapi.json")
+
+    def is_valid(path, body):
+        content = description["paths"][path]["post"]["requestBody"]["content"]
+        schema = content["application/json"]["schema"]
+        return jsonschema_rs.is_valid({**schema, "components": description["components"]}, body)
+
+    # Without a source, it is detected: a text in German cannot be translated to English.
+    assert is_valid("/v2/translate", {"text": "Hallo", "source_lang": "EN", "target_lang": "EN"})
+    assert not is_valid("/v2/translate", {"text": "Hallo", "target_lang": "EN"})
+    assert is_valid("/v1/translate", {"text": "a", "glossary": {"a": "b"}})
+    for term, translation in ((" ", "b"), ("", "b"), ("a", " "), ("a" * 201, "b")):
+        body = {"text": "a", "glossary": {term: translation}}
+        assert not is_valid("/v1/translate", body)
+        assert server.post("/v1/translate", body)[0] == 400

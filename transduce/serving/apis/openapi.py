@@ -170,7 +170,7 @@ def _deepl_paths(service: Service) -> Json:
             "source_lang": {"enum": [source.upper()]},
             "target_lang": {"enum": codes},
         }
-        choices.append({"properties": languages})
+        choices.append({"required": ["source_lang"], "properties": languages})
     empty: Json = {"enum": ["", None]}
     nothing: Json = {"anyOf": [empty, {"type": "array", "items": empty}]}
     body: Json = {

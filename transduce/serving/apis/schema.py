@@ -13,6 +13,7 @@ from pydantic import (
     Tag,
     ValidationError,
 )
+from pydantic.config import JsonDict
 from starlette.requests import Request
 
 from transduce.serving.refusals import RequestError
@@ -25,6 +26,9 @@ _NOT_NAMES = ("string", "list", "[key]")  # the kind of a value, where pydantic 
 Whole = BeforeValidator(lambda value: _whole(value))
 Text = Annotated[str, Field(description="A text of any length, with markup.")]
 Term = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
+# Pydantic describes only names that match the pattern of a term; all others must be refused, too.
+_ONLY_TERMS: JsonDict = {"additionalProperties": False}
+Glossary = Annotated[dict[Term, Term], Field(max_length=MOST_TERMS, json_schema_extra=_ONLY_TERMS)]
 
 
 class Strict(BaseModel):
@@ -44,7 +48,7 @@ class TranslateRequest(Strict):
     n_best: Annotated[int, Field(ge=1, le=16), Whole] = 1
     alignments: bool = False
     confidences: bool = False
-    glossary: Annotated[dict[Term, Term], Field(max_length=MOST_TERMS)] = {}
+    glossary: Glossary = {}
     stream: bool = False
 
 
