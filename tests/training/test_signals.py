@@ -44,6 +44,8 @@ def test_ctrl_c_is_answered_during_a_long_operation_and_a_second_one_leaves(time
 def test_ctrl_c_while_modules_are_imported_is_one_line():
     code = (
         "import sys, signal, os\n"
+        # A program that was started in the background ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'transduce.cli.commands':\n"

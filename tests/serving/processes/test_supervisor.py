@@ -221,7 +221,7 @@ def test_the_queue_and_the_deadline_are_those_of_the_process_that_searches(held)
         status, headers, _ = held.request("POST", "/v1/translate", json.dumps({"text": text}), JSON)
         statuses.append((status, "retry-after" in headers))
 
-    threads = [threading.Thread(target=client) for _ in range(8)]
+    threads = [threading.Thread(target=client) for _ in range(16)]
     for thread in threads:
         thread.start()
     # The first ones are searched or wait, the others are refused at once.
