@@ -160,8 +160,7 @@ def _deepl_paths(service: Service) -> Json:
     # Without a source language, it is detected.
     detected = {"target_lang": {"enum": [target.upper() for target in _translated(known)]}}
     choices: list[Json] = [
-        {"not": {"required": ["source_lang"]}, "properties": detected},
-        {"properties": {"source_lang": {"enum": ["", None]}, **detected}},
+        {"properties": {"source_lang": {"enum": ["", None]}, **detected}},  # or none at all
     ]
     for source, reached in known.items():
         codes = [target.upper() for target in reached]
