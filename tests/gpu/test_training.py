@@ -1,4 +1,5 @@
-"""On CUDA: a training step with fused kernels has the loss and the gradients of the CPU."""
+"""On CUDA: a training step with fused kernels has the loss and the gradients of the CPU, and a graph of
+it takes the same steps."""
 
 import random
 from dataclasses import replace
@@ -6,10 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from transduce.config import ModelConfig
+from transduce.config import ModelConfig, Recipe, TrainingConfig
 from transduce.kernels.accelerate import accelerate
 from transduce.kernels.tiles import tiled
 from transduce.model import Tokens, Transformer
+from transduce.training.cuda_graph import WARM_UP
+from transduce.training.distributed import World
+from transduce.training.hooks import Hooks
+from transduce.training.learning import Learning
 from transduce.training.step import Learner
 
 pytestmark = [
@@ -48,3 +53,37 @@ def test_gradients_are_those_of_the_cpu(config, bf16, bound, ahead):
     for (name, ours), oracle in zip(there.named_parameters(), learner.parameters(), strict=True):
         error = (ours.grad.cpu() - oracle.grad).norm() / oracle.grad.norm().clamp(min=1e-3)
         assert error < bound, name
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_a_graph_takes_the_steps_of_python(optimizer):
+    """One gradient, after the capture, is not finite."""
+    training = TrainingConfig(optimizer=optimizer, weight_decay=0.01, clip_norm=1.0)
+    recipe = Recipe(model=CONFIG, training=training)
+    world = World(0, 1, torch.device("cuda"))
+    lengths = [28, 3, 130, 61, 2, 90, 200, 17, 44, 64, 65]
+    batches = [
+        tuple(
+            side.to("cuda")
+            for side in tiled(
+                Tokens.packed([sentences(lengths, seed)], pad=100, width=768),
+                Tokens.packed([sentences(lengths, seed + 50)], pad=100, width=768),
+            )
+        )
+        for seed in range(WARM_UP + 4)
+    ]
+
+    def weights(with_graph):
+        learning = Learning(recipe, world, Hooks())
+        assert learning.graph is not None
+        if not with_graph:
+            learning.graph = None
+        for step, batch in enumerate(batches, start=1):
+            broken = step == WARM_UP + 3
+            result = learning.step([batch], 1e-45 if broken else 704, step, 0.01)
+            assert result.finite != broken
+        return learning.weights()
+
+    expected = weights(with_graph=False)
+    for name, weight in weights(with_graph=True).items():
+        assert torch.allclose(weight, expected[name], atol=1e-5), name

@@ -25,11 +25,12 @@ SHARES = {
     "one batch each": ([[0, 1]], [[2, 3]]),
     "accumulated, uneven tokens": ([[1], [0]], [[2], [3]]),
 }
-CASES = list(product(("ddp", "fsdp"), SHARES, (0.0, 0.01)))
+CHANGES = [{}, {"clip_norm": 0.01}, {"optimizer": "muon"}]
+CASES = list(product(("ddp", "fsdp"), SHARES, CHANGES))
 
 
-def clipped(norm):
-    return replace(RECIPE, training=replace(RECIPE.training, clip_norm=norm))
+def changed(settings):
+    return replace(RECIPE, training=replace(RECIPE.training, **settings))
 
 
 def take_steps(rank, folder):
@@ -40,12 +41,12 @@ def take_steps(rank, folder):
     )
     world = World(rank, 2, torch.device("cpu"))
     found = []
-    for how, shares, clip_norm in CASES:
+    for how, shares, settings in CASES:
         learner = Learner(build(), RECIPE.training.eps_ls)
         root = distribute(learner, learner.model, how, world)
         micro_batches = [batch(rows) for rows in SHARES[shares][rank]]
         weights, result = steps(
-            micro_batches, clipped(clip_norm), world=world, learner=root, total=16
+            micro_batches, changed(settings), world=world, learner=root, total=16
         )
         full = {
             name.removeprefix("module."): weight.full_tensor() if how == "fsdp" else weight
@@ -136,10 +137,10 @@ def test_ddp_sends_four_bytes_a_parameter(ranks):
 
 def test_two_ranks_take_the_steps_of_one(ranks):
     found = [found for found, *_ in ranks]
-    for index, (how, shares, clip_norm) in enumerate(CASES):
-        expected, result = steps([batch([0, 1, 2, 3])], clipped(clip_norm), world=ALONE)
+    for index, (how, shares, settings) in enumerate(CASES):
+        expected, result = steps([batch([0, 1, 2, 3])], changed(settings), world=ALONE)
         for rank in range(2):
-            case = f"{how}, {shares}, clip_norm {clip_norm}, rank {rank}"
+            case = f"{how}, {shares}, {settings}, rank {rank}"
             ours = found[rank][index]
             assert ours["loss"] == pytest.approx(result.objective), case
             assert ours["norm"] == pytest.approx(float(result.gradient_norm)), case

@@ -68,7 +68,6 @@ class Learning:
         """Return why Python must take part in every step, so that it cannot be a CUDA graph."""
         obstacles = {
             "several ranks": self._world.size > 1,
-            "training.optimizer=muon": self._training.optimizer == "muon",
             "training.recompute": self._training.recompute,
             "custom optimizers": self._hooks.optimizers is not None,
             "a custom loss": self._hooks.loss is not None,

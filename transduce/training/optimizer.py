@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transduce.config import Recipe, TrainingConfig
+from transduce.training.muon import Muon
 
 
 def build_optimizers(
@@ -17,8 +18,8 @@ def build_optimizers(
 ) -> list[Optimizer]:
     """Return one optimizer, or two with Muon, which takes only the matrices inside the layers.
 
-    On a GPU Adam's learning rate is a tensor that `set_learning_rate` fills, so that a captured
-    CUDA graph sees each new value.
+    On a GPU the learning rate is a tensor that `set_learning_rate` fills, so that a captured CUDA
+    graph sees each new value.
     """
     named = list(parameters)
     if training.optimizer != "muon":
@@ -27,10 +28,7 @@ def build_optimizers(
     # Muon orthogonalizes matrices; embeddings, biases and norms stay with Adam.
     matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
     rest = [weight for name, weight in named if weight.ndim != 2 or not _inside_a_layer(name)]
-    muon = torch.optim.Muon(
-        matrices, lr=0.0, weight_decay=training.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
-    # With "match_rms_adamw" both take steps of the same size at the same learning rate.
+    muon = Muon(matrices, _first_rate(matrices), training.weight_decay)
     return [muon, _adam(rest, training)]
 
 
@@ -40,16 +38,19 @@ def _inside_a_layer(name: str) -> bool:
 
 def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer:
     kind = torch.optim.Adam if training.optimizer == "adam" else torch.optim.AdamW
-    on_gpu = parameters[0].is_cuda
     return kind(
         parameters,
-        lr=torch.zeros((), device=parameters[0].device) if on_gpu else 0.0,
+        lr=_first_rate(parameters),
         betas=(training.beta_1, training.beta_2),
         eps=training.eps,
         weight_decay=training.weight_decay,
         fused=True,
-        capturable=on_gpu,
+        capturable=parameters[0].is_cuda,
     )
+
+
+def _first_rate(parameters: list[nn.Parameter]) -> float | Tensor:
+    return torch.zeros((), device=parameters[0].device) if parameters[0].is_cuda else 0.0
 
 
 def set_learning_rate(optimizers: list[Optimizer], rate: float) -> None:
