@@ -367,6 +367,25 @@ def test_a_stop_during_the_start_leaves_nothing(bundle, tmp_path):
         wait_until(lambda: not [*tmp_path.glob("transduce-metrics-*")])
 
 
+def test_no_process_is_started_after_a_stop(bundle, monkeypatch):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    listener = bind("127.0.0.1", 0)
+    processes = HttpProcesses(models, ServerSettings(), listener, count=3)
+    start_process = processes._start_process
+
+    def start_and_stop():
+        started = start_process()
+        processes.hurry()  # as the handler of a signal does
+        return started
+
+    monkeypatch.setattr(processes, "_start_process", start_and_stop)
+    with listener:
+        processes.start()
+        processes.kill()
+    models.close()
+    assert [process.process.returncode for process in processes._processes] == [-signal.SIGKILL]
+
+
 def test_modules_in_the_working_directory_are_not_imported(bundle, tmp_path, monkeypatch):
     (tmp_path / "uvicorn.py").write_text("raise SystemExit('foreign code')")
     models = load_models([bundle.path], engine="torch", say=lambda message: None)
@@ -525,8 +544,10 @@ def test_a_gpu_gets_a_process_for_every_two_cores(bundle, monkeypatch):
         queue.is_streaming = is_streaming
         assert choose_count(None, models) == count
         assert choose_count(7, models) == 7
-    with pytest.raises(ConfigError, match=re.escape("--processes is 0; expected at least 1")):
-        choose_count(0, models)
+    for wrong in (0, 65):
+        message = f"--processes is {wrong}; expected a number from 1 to 64"
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            choose_count(wrong, models)
     models.close()
 
 

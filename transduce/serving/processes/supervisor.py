@@ -39,6 +39,7 @@ from transduce.serving.settings import ServerSettings
 from transduce.serving.shared import SharedState
 
 MOST_PROCESSES = 4  # unless more are asked for
+MOST_ASKED = 64  # each takes 65 MB, and half a second of a core to start
 REST_SECONDS = 5.0  # for a process to end, after the time for its last answers
 PAUSE_SECONDS = 1.0  # before a process is replaced that has ended
 GIVE_SECONDS = 30.0  # until a connection is given up that no process takes
@@ -55,8 +56,8 @@ def choose_count(wanted: int | None, models: Models) -> int:
     if wanted is None:
         is_fast = any(model.queue.is_streaming for model in models.served)
         return max(1, min(MOST_PROCESSES, available_cores() // 2)) if is_fast else 1
-    if wanted < 1:
-        raise ConfigError(f"--processes is {wanted}; expected at least 1")
+    if not 1 <= wanted <= MOST_ASKED:
+        raise ConfigError(f"--processes is {wanted}; expected a number from 1 to {MOST_ASKED}")
     return wanted
 
 
@@ -183,7 +184,10 @@ class HttpProcesses:
     def start(self) -> None:
         """Start all processes, and give them connections as soon as they are ready."""
         with self._changing:
-            self._processes = [self._start_process() for _ in range(self._count)]
+            for _ in range(self._count):
+                if self._must_end:
+                    return
+                self._processes.append(self._start_process())
         while not all(process.is_ready.wait(LOOK_SECONDS) for process in self._processes):
             if self._must_end:
                 return
