@@ -169,6 +169,8 @@ def test_what_is_not_text_is_refused(echo):
             match=r"prefix is .*; expected the text with which a translation must begin",
         ):
             echo.translate("in 98 weeks", prefix=prefix)
+    with pytest.raises(InputError, match="split is 'words'; expected one of lines, sentences, not"):
+        echo.translate("in 98 weeks", split="words")
 
 
 @pytest.mark.parametrize("place", [b"B", 5, [], [5], {"a": 1}, [b"B"], ["x", 5]])
@@ -441,6 +443,18 @@ def test_n_best_widens_the_beam_of_one_call(translator):
     assert translator.search.n_best == 1
     with pytest.raises(ConfigError, match="n_best"):
         translator.translate("in 98 weeks", n_best=0)
+
+
+def test_a_sentence_may_extend_over_lines(echo):
+    text = "Two lines\nhave one. And\tanother."
+    translation = echo.translate(text, split="sentences")
+    assert [sentence.text for sentence in translation.sentences] == [
+        "Two lines have one.",
+        "And another.",
+    ]
+    assert translation.text == "Two lines have one. And another."
+    assert len(echo.translate(text, split="nothing").sentences) == 1
+    assert echo.translate(text).text == text
 
 
 def test_terms_of_a_glossary_come_out_as_it_says(echo):

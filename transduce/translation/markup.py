@@ -69,7 +69,7 @@ _PROTECTED = re.compile(f"{_LONG}|{_MARKUP}", re.DOTALL)
 # Every match of this pattern contains one of these, begins with www., or is a long word. Most
 # texts have none, and looking for them is many times faster.
 _TELLTALE = re.compile(r"[<>*~@{$%&\\`:\]\u00a0\u202f]")
-_HARD_SPACES = re.compile("[\u00a0\u2007\u202f]")
+_UNUSUAL_SPACES = re.compile(r"[^\S ]")  # hard spaces, and ends of lines within a sentence
 # Characters that nobody sees: zero-width spaces, soft hyphens and byte-order marks.
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _SPACES = re.compile(r"\s{2,}")
@@ -270,9 +270,9 @@ class _PlainText:
 def _visible(text: str) -> str:
     """Return a text without what models have not learned.
 
-    That is what nobody sees, hard spaces, and two spaces in a row, which a removed tag may leave.
+    That is what nobody sees, unusual spaces, and two in a row, which a removed tag may leave.
     """
-    return _SPACES.sub(" ", _HARD_SPACES.sub(" ", _INVISIBLE.sub("", text)))
+    return _SPACES.sub(" ", _UNUSUAL_SPACES.sub(" ", _INVISIBLE.sub("", text)))
 
 
 def _pairs(tags: Sequence[str | None]) -> list[int]:

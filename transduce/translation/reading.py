@@ -51,10 +51,12 @@ class Reader:
         self._capitals = Capitals(tokenizer, language)
         self._unknown = copies.UnknownCharacters(tokenizer)
 
-    def prepare(self, text: str, glossary: markup.Glossary | None = None) -> PreparedText:
+    def prepare(
+        self, text: str, glossary: markup.Glossary | None = None, at: sentences.Split = "lines"
+    ) -> PreparedText:
         """Split a text into pieces, take out their markup, and lower the case of capitals."""
         document = sentences.split(
-            text, self.language, count_tokens=self._count_tokens, max_tokens=self.max_tokens
+            text, self.language, at, count_tokens=self._count_tokens, max_tokens=self.max_tokens
         )
         pieces = [piece.text for piece in document.pieces]
         protected = [self._protect(piece, glossary) for piece in pieces]

@@ -16,6 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from itertools import pairwise
+from typing import Literal, get_args
 
 from transduce.data.languages import base_language
 from transduce.errors import InputError
@@ -24,6 +25,10 @@ from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
 Segmenter = Callable[[str, str], Iterable[str]]  # language, line -> sentences
+# Where a text is split: at the ends of lines and sentences; only at those of sentences, where the
+# end of a line is a space; or only where it is too long. Block-level tags always split it.
+Split = Literal["lines", "sentences", "nothing"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 BLOCK = 10_000  # characters that are searched for sentences at once
 FIRST_SIZE = 256  # characters: the first part of a long sentence that is tried
 UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages without spaces between sentences
@@ -34,9 +39,9 @@ _BLOCKS = (
     "|h[1-6]|head|header|hr|html|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot"
     "|th|thead|title|tr|ul"
 )
-_LAYOUT = re.compile(
-    rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>", re.IGNORECASE
-)
+_BLOCK_TAG = rf"</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>"
+_ONLY_TAGS = re.compile(_BLOCK_TAG, re.IGNORECASE)
+_LAYOUT = re.compile(rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|{_BLOCK_TAG}", re.IGNORECASE)
 # In Markdown, so do the bars of a table's row, and a line that begins or ends a block of code.
 _ROW = re.compile(r"^[ \t]*\|[^\n]*\|[ \t]*$", re.MULTILINE)
 _BAR = re.compile(r"(?<!\\)\|")
@@ -52,7 +57,8 @@ _SPACE = re.compile(r"\s+")
 _CLOSING = re.compile(_QUOTES)
 _IN_NAME = re.compile(r"\w\.\w", re.ASCII)  # of a file or a host: no sentence ends at its dot
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_UNUSUAL_SPACE = re.compile(r"[^\S\x00-\x7f]")  # such as U+00A0, on which sentencex may panic
+# Such as U+00A0, on which sentencex may panic, or the end of a line that is a space.
+_UNUSUAL_SPACE = re.compile(r"[^\S ]")
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,12 @@ class Document:
 
 
 def split(
-    text: str, language: str = "en", *, count_tokens: CountTokens | None = None, max_tokens: int = 0
+    text: str,
+    language: str = "en",
+    at: Split = "lines",
+    *,
+    count_tokens: CountTokens | None = None,
+    max_tokens: int = 0,
 ) -> Document:
     """Return the sentences of a text, each of at most `max_tokens` tokens (0: any length).
 
@@ -101,7 +112,7 @@ def split(
 
     pieces = []
     done = 0  # the end of the last piece
-    for start, end in _sentences(text, language):
+    for start, end in _sentences(text, language, at):
         ranges = []
         cuts = [start + cut for cut in _cut(text[start:end], fits)]
         for cut, next_cut in pairwise([start, *cuts]):
@@ -164,12 +175,12 @@ def _find_segmenter() -> Segmenter | None:
     return segment
 
 
-def _sentences(text: str, language: str) -> Iterator[Range]:
-    """Yield the start and end of each sentence, including spaces. None extends over a line end."""
-    segment = _find_segmenter() or _one_sentence
+def _sentences(text: str, language: str, at: Split) -> Iterator[Range]:
+    """Yield the start and end of each sentence, including spaces."""
+    segment = _one_sentence if at == "nothing" else _find_segmenter() or _one_sentence
     edges = [0]
     whole = _Protected(text)
-    for low, high in _separators(text):
+    for low, high in _separators(text, at):
         if not whole.contains((low, high)) and low >= edges[-1]:
             edges += (low, high)
     edges.append(len(text))
@@ -194,8 +205,10 @@ def _sentences(text: str, language: str) -> Iterator[Range]:
             yield start + low, end
 
 
-def _separators(text: str) -> list[Range]:
+def _separators(text: str, at: Split) -> list[Range]:
     """Return the start and end of everything that separates sentences, in order."""
+    if at != "lines":
+        return [match.span() for match in _ONLY_TAGS.finditer(text)]
     found = [match.span() for match in _LAYOUT.finditer(text)]
     if "|" in text:
         rows = [row.span() for row in _ROW.finditer(text)]

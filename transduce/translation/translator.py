@@ -25,6 +25,7 @@ from transduce.translation import chunks, markup
 from transduce.translation.capitals import to_capitals, with_one_capital
 from transduce.translation.reading import PreparedText, Reader, SourceSentence
 from transduce.translation.result import Translation
+from transduce.translation.sentences import SPLITS, Split
 from transduce.translation.writing import OnSentence, Options, Searched, Writer
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
@@ -165,6 +166,7 @@ class Translator:
         n_best: int | None = ...,
         glossary: Mapping[str, str] | None = ...,
         on_sentence: OnSentence | None = ...,
+        split: Split = ...,
     ) -> Translation: ...
     @overload
     def translate(
@@ -177,6 +179,7 @@ class Translator:
         n_best: int | None = ...,
         glossary: Mapping[str, str] | None = ...,
         on_sentence: OnSentence | None = ...,
+        split: Split = ...,
     ) -> list[Translation]: ...
     def translate(
         self,
@@ -188,6 +191,7 @@ class Translator:
         n_best: int | None = None,
         glossary: Mapping[str, str] | None = None,
         on_sentence: OnSentence | None = None,
+        split: Split = "lines",
     ) -> Translation | list[Translation]:
         """Translate a text, or each of several. A text may have any length, many lines and markup.
 
@@ -203,8 +207,10 @@ class Translator:
             on_sentence: Called for each sentence in order, as soon as it is translated, with the
                 number of its text, its own number in the text (both from 0), the number of
                 sentences in the text, and the sentence.
+            split: Where a text is split: "lines", at the ends of lines and sentences; "sentences",
+                if a sentence may extend over several lines; "nothing", if each text is one.
         """
-        options = Options(alignments, confidences, prefix, n_best, glossary, on_sentence)
+        options = Options(alignments, confidences, prefix, n_best, glossary, on_sentence, split)
         if isinstance(texts, str):
             return self._translate([texts], options)[0]
         return self._translate(list(_several(texts)), options)
@@ -255,6 +261,8 @@ class Translator:
                 f"prefix is {options.prefix!r}; expected the text with which a translation must "
                 "begin"
             )
+        if options.split not in SPLITS:
+            raise InputError(f"split is {options.split!r}; expected one of {', '.join(SPLITS)}")
 
         # All pieces of all texts, as token ids. Only the first piece of a text gets the prefix.
         glossary = markup.Glossary(options.glossary) if options.glossary else None
@@ -262,7 +270,7 @@ class Translator:
         read_texts: list[str] = []
         prefixes: list[list[int]] = []
         for text in texts:
-            prepared = self._reader.prepare(text, glossary)
+            prepared = self._reader.prepare(text, glossary, options.split)
             if options.prefix and prepared.searched():
                 prepared, prefix = self._with_prefix(prepared, options.prefix)
                 prefixes += [prefix, *([] for _ in prepared.searched()[1:])]

@@ -33,6 +33,7 @@ class Options:
     n_best: int | None = None
     glossary: Mapping[str, str] | None = None
     on_sentence: OnSentence | None = None
+    split: sentences.Split = "lines"
 
 
 @dataclass(frozen=True)

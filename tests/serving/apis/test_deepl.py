@@ -6,6 +6,8 @@ import deepl
 import jsonschema_rs
 import pytest
 
+from transduce.translation.sentences import SPLITS
+
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
@@ -62,6 +64,11 @@ def test_a_form_with_repeated_texts_is_understood(server):
         ("formality", "less"),
         ("formality", "polite"),
         ("formality", ["more"]),
+        ("split_sentences", "2"),
+        ("split_sentences", ["0"]),
+        ("preserve_formatting", "maybe"),
+        ("model_type", "best"),
+        ("context", 5),
     ],
     ids=str,
 )
@@ -82,6 +89,7 @@ def test_an_option_that_would_change_the_translation_is_refused(server, name, va
         *({"tag_handling": value} for value in ("xml", "html", "", None)),
         {"glossary_id": None, "ignore_tags": [], "splitting_tags": "", "non_splitting_tags": [""]},
         {"outline_detection": True, "split_sentences": "1", "model_type": "latency_optimized"},
+        {"preserve_formatting": False, "split_sentences": "", "context": "It is late."},
     ],
     ids=str,
 )
@@ -93,6 +101,28 @@ def test_an_option_that_changes_nothing_is_accepted(server, translator, options)
     _, description = server.get("/openapi.json")
     content = description["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
     assert jsonschema_rs.is_valid(content["application/json"]["schema"], body)
+
+
+@pytest.mark.parametrize(
+    ("options", "split"),
+    [
+        ({}, "lines"),
+        ({"split_sentences": "1", "tag_handling": "html"}, "lines"),
+        ({"split_sentences": True}, "lines"),
+        ({"split_sentences": "nonewlines"}, "sentences"),
+        ({"tag_handling": "html"}, "sentences"),
+        ({"split_sentences": "0"}, "nothing"),
+        ({"split_sentences": 0, "tag_handling": "html"}, "nothing"),
+    ],
+    ids=str,
+)
+def test_a_text_is_split_as_the_client_wants(server, translator, options, split):
+    text = "42 hours. 12\nkilometers. 25 minutes"
+    body = {"text": [text], "source_lang": "EN", "target_lang": "DE", **options}
+    _, answer = server.post("/v2/translate", body)
+    expected = {at: translator.translate(text, split=at).text for at in SPLITS}
+    assert answer["translations"][0]["text"] == expected[split]
+    assert len({*expected.values()}) == len(SPLITS)
 
 
 def test_mistakes_are_answered_with_a_message(server, client):

@@ -105,6 +105,16 @@ def test_html_keeps_its_tags(server):
     assert text.count("<b>") == text.count("</b>") == 1
 
 
+@pytest.mark.parametrize(("text_format", "count"), [("html", 1), ("text", 2)])
+def test_a_sentence_of_html_extends_over_lines(server, translator, text_format, count):
+    text = "42 hours and\n25 minutes"
+    body = {"q": text, "source": "en", "target": "de", "format": text_format}
+    _, answer = server.post("/translate", body)
+    expected = translator.translate(text, split="sentences" if count == 1 else "lines")
+    assert answer["translatedText"] == expected.text
+    assert len(expected.sentences) == count
+
+
 GOOD = {"q": "a", "source": "en", "target": "de"}
 
 

@@ -78,6 +78,15 @@ def test_terms_of_a_glossary_are_translated_as_it_says(server):
     assert text.endswith("\nStd.")
 
 
+def test_a_text_is_split_as_requested(server):
+    body = {"text": "42 hours and\n25 minutes"}
+    _, answer = server.post("/v1/translate", {**body, "split": "sentences"})
+    assert len(answer["translations"][0]["sentences"]) == 1
+    _, answer = server.post("/v1/translate", body)
+    assert len(answer["translations"][0]["sentences"]) == 2
+    assert server.post("/v1/translate", {**body, "split": "words"})[0] == 400
+
+
 def test_a_stream_has_each_sentence_in_order_and_then_the_whole_answer(server):
     texts = [TEXT, "12 kilometers"]
     _, headers, content = server.request(

@@ -17,6 +17,7 @@ from transduce.serving.observation import Metrics
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.result import Translation
+from transduce.translation.sentences import Split
 
 NO_LIMIT = 1_000_000_000_000  # characters; clients expect a limit
 # Options that would change a translation: a client that sends one must not get another result.
@@ -30,10 +31,24 @@ UNSUPPORTED = (
     "splitting_tags",
     "non_splitting_tags",
 )
-# The values of other options that change nothing here.
-FORMALITIES = ("default", "prefer_more", "prefer_less", "", None)
-TAG_HANDLINGS = ("xml", "html", "", None)
-OUTLINE_DETECTIONS = (True, 1, "true", "1", "", None)
+# Where the values of `split_sentences` split a text. In HTML, the end of a line is a space.
+SPLITS: dict[Any, Split] = {
+    **dict.fromkeys(("0", 0), "nothing"),
+    **dict.fromkeys(("1", 1), "lines"),
+    "nonewlines": "sentences",
+}
+_YES = (True, 1, "true", "1")
+_NO = (False, 0, "false", "0")
+# The values of options that are understood, or change nothing here: formatting is always preserved.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "formality": ("default", "prefer_more", "prefer_less"),
+    "model_type": ("quality_optimized", "prefer_quality_optimized", "latency_optimized"),
+    "outline_detection": _YES,
+    "preserve_formatting": (*_YES, *_NO),
+    "split_sentences": (*SPLITS, True, False),
+    "tag_handling": ("xml", "html"),
+}
+NOT_GIVEN = ("", None)
 
 
 async def translate(request: Request) -> Response:
@@ -48,11 +63,12 @@ async def translate(request: Request) -> Response:
         raise RequestError(400, "Value for 'text' not supported: expected strings.")
     source, target = _languages(service, parameters)
     _check_options(parameters)
+    split = _split(parameters)
     service.check_texts(request, texts)
 
     def work() -> tuple[list[multilingual.Work], list[Translation]]:
         planned = multilingual.plan(service.models, texts, source, target)
-        return planned, multilingual.carry_out(planned)
+        return planned, multilingual.carry_out(planned, split=split)
 
     planned, translations = await service.run(request, work)
     return JSONResponse(
@@ -136,28 +152,23 @@ def _languages(service: Service, parameters: Parameters) -> tuple[str | None, st
 def _check_options(parameters: Parameters) -> None:
     """Refuse options that would change the translation and are not supported."""
     for name in UNSUPPORTED:
-        if any(value not in ("", None) for value in parameters.all(name)):
+        if any(value not in NOT_GIVEN for value in parameters.all(name)):
             raise RequestError(
                 400, f"Parameter '{name}' not supported by this server; leave it out."
             )
-    formality = parameters.get("formality")
-    if formality in ("more", "less"):
-        raise RequestError(
-            400,
-            f"Value for 'formality' not supported: the models have no formality; use default or "
-            f"prefer_{formality}.",
-        )
-    if formality not in FORMALITIES:
-        raise RequestError(
-            400,
-            "Value for 'formality' not supported: expected default, prefer_more or prefer_less.",
-        )
-    if parameters.get("tag_handling") not in TAG_HANDLINGS:
-        raise RequestError(400, "Value for 'tag_handling' not supported: expected xml or html.")
-    if parameters.get("outline_detection") not in OUTLINE_DETECTIONS:
-        raise RequestError(
-            400, "Value for 'outline_detection' not supported: it cannot be switched off."
-        )
+    for name, choices in CHOICES.items():
+        if parameters.get(name) not in (*choices, *NOT_GIVEN):
+            known = ", ".join(choice for choice in choices if isinstance(choice, str))
+            raise RequestError(400, f"Value for '{name}' not supported: expected one of {known}.")
+    _optional(parameters, "context")  # it may help other models
+
+
+def _split(parameters: Parameters) -> Split:
+    """Return where texts are split."""
+    value = parameters.get("split_sentences")
+    if value not in NOT_GIVEN:
+        return SPLITS[value]
+    return "sentences" if parameters.get("tag_handling") == "html" else "lines"
 
 
 ROUTES = [

@@ -17,6 +17,7 @@ from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
 from transduce.translation.result import Translation
+from transduce.translation.sentences import Split
 
 AUTO = "auto"
 MOST_ALTERNATIVES = 15
@@ -32,7 +33,8 @@ async def translate(request: Request) -> Response:
     texts = _texts(q)
     source = read_language(service, parameters, "source")
     target = read_language(service, parameters, "target")
-    _check_format(parameters)
+    # In HTML, the end of a line is a space.
+    split: Split = "sentences" if _read_format(parameters) == "html" else "lines"
     alternatives = _alternatives(parameters)
     service.check_texts(request, texts, too_much=400)
     check_pair(service, source, target)
@@ -40,7 +42,7 @@ async def translate(request: Request) -> Response:
     def work() -> tuple[list[multilingual.Work], list[Translation]]:
         known_source = None if source == AUTO else source
         planned = multilingual.plan(service.models, texts, known_source, target)
-        return planned, multilingual.carry_out(planned, alternatives + 1)
+        return planned, multilingual.carry_out(planned, alternatives + 1, split)
 
     planned, translations = await service.run(request, work)
     answer: dict[str, list[Any]] = {"translatedText": [t.text for t in translations]}
@@ -147,10 +149,14 @@ def check_pair(service: Service, source: str, target: str) -> None:
         multilingual.check_pair(service.models, source, target)
 
 
-def _check_format(parameters: Parameters) -> None:
+def _read_format(parameters: Parameters) -> str:
+    """Return the format of the texts."""
     text_format = parameters.get("format")
-    if text_format not in (None, "", *TEXT_FORMATS):
+    if text_format in (None, ""):
+        return "text"
+    if text_format not in TEXT_FORMATS:
         raise RequestError(400, f"{str(text_format)[:40]} format is not supported")
+    return str(text_format)
 
 
 def _alternatives(parameters: Parameters) -> int:

@@ -10,6 +10,7 @@ from transduce.serving.apis.languages import Detection, detect, name_of, targets
 from transduce.serving.models import Models, ServedModel
 from transduce.serving.refusals import RequestError
 from transduce.translation.result import Translation
+from transduce.translation.sentences import Split
 
 SURE = 90.0  # percent from which a detected language is not doubted
 
@@ -73,14 +74,16 @@ def detect_source(models: Models, text: str, target: str) -> Detection:
     return found[0] if found else Detection("en" if "en" in possible else possible[0], 0.0)
 
 
-def carry_out(planned: Sequence[Work], n_best: int = 1) -> list[Translation]:
+def carry_out(
+    planned: Sequence[Work], n_best: int = 1, split: Split = "lines"
+) -> list[Translation]:
     """Translate all texts, those of one model together."""
     results = [Translation(work.text, 0.0, ((work.text, 0.0),)) for work in planned]
     models = {work.model.name: work.model for work in planned if work.model}
     for model in models.values():
         places = [place for place, work in enumerate(planned) if work.model is model]
         texts = [planned[place].text for place in places]
-        translations = model.translator.translate(texts, n_best=n_best)
+        translations = model.translator.translate(texts, n_best=n_best, split=split)
         for place, translation in zip(places, translations, strict=True):
             results[place] = translation
     return results

@@ -17,6 +17,7 @@ from pydantic.config import JsonDict
 from starlette.requests import Request
 
 from transduce.serving.refusals import RequestError
+from transduce.translation.sentences import Split
 
 # A head: its kind, layer and number, both from 1.
 HEAD = r"^(encoder|decoder|cross)\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"
@@ -50,6 +51,7 @@ class TranslateRequest(Strict):
     confidences: bool = False
     glossary: Glossary = {}
     stream: bool = False
+    split: Split = "lines"
 
 
 class AttentionRequest(Strict):

@@ -55,6 +55,7 @@ async def translate(request: Request) -> Response:
             n_best=body.n_best,
             glossary=body.glossary,
             on_sentence=on_sentence if emit else None,
+            split=body.split,
         )
         return {"model": model.name, "translations": [_translation(t) for t in translations]}
 
