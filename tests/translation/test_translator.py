@@ -469,6 +469,8 @@ def test_terms_of_a_glossary_come_out_as_it_says(echo):
     }
     found = echo.translate([*cases], glossary=glossary)
     assert [translation.text for translation in found] == [*cases.values()]
+    shown = echo.translate("We build a data centre.", glossary=glossary, confidences=True)
+    assert "Rechenzentrum." in [token.text for token in shown.sentences[0].tokens]
     for wrong in ({"": "x"}, {"a": 5}, {5: "a"}):
         with pytest.raises(InputError, match="the glossary has the entry"):
             echo.translate("a", glossary=wrong)

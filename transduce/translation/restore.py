@@ -31,7 +31,7 @@ class Restored:
 
 def needs_alignment(translation: str, protected: Protected) -> bool:
     """Return whether the position of a span is unknown: of a tag, or a stand-in that is missing."""
-    found = {index for _, _, index in _find_stand_ins(translation, protected)}
+    found = {index for _, _, index in find_stand_ins(translation, protected)}
     return not found.issuperset(range(len(protected.spans)))
 
 
@@ -53,7 +53,7 @@ def restore_words(translation: str, protected: Protected, alignment: Alignment) 
     result, and a placeholder is linked to itself.
     """
     spans = protected.spans
-    copies = _find_stand_ins(translation, protected)
+    copies = find_stand_ins(translation, protected)
     sure = [((start, end), spans[index].word) for start, end, index in copies if index >= 0]
     target = Target(translation, len(words(protected.plain)), alignment, sure)
     copied = {index for _, _, index in copies}
@@ -61,7 +61,7 @@ def restore_words(translation: str, protected: Protected, alignment: Alignment) 
     return _write(translation, spans, copies, target, place(spans, missing, target))
 
 
-def _find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:
+def find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:
     """Return where the model has copied stand-ins: (start, end, span).
 
     The span is -1 for a second copy and for a stand-in that the model invented, which are removed.

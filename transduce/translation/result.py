@@ -11,8 +11,7 @@ from typing import Any
 class Token:
     """One token of a translation and its probability given the ones before it."""
 
-    # A piece of the tokenizer; U+2581 marks a space. Markup and terms of a glossary appear as the
-    # model writes them, as stand-ins such as X1.
+    # A piece of the tokenizer, a term of a glossary or a placeholder; U+2581 marks a space.
     text: str
     confidence: float
 

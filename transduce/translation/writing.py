@@ -11,6 +11,7 @@ from transduce.data.tokenizer import EOS, Tokenizer
 from transduce.search.hypothesis import Hypothesis
 from transduce.translation import markup, sentences
 from transduce.translation.capitals import to_capitals
+from transduce.translation.confidences import restore_tokens
 from transduce.translation.reading import PreparedText
 from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.result import Alignment, Sentence, Token, Translation
@@ -135,13 +136,7 @@ class Writer:
             text = restore(text, protected, links)
             n_best.append((text, hypothesis.score))
 
-        best, _ = candidates[0]
-        tokens: tuple[Token, ...] = ()
-        if options.confidences:
-            pieces = self._tokenizer.pieces([*best.ids, EOS])
-            if protected.lower_case:
-                pieces = [*map(self._in_capitals, pieces[:-1]), pieces[-1]]
-            tokens = tuple(map(Token, pieces, best.token_confidences))
+        tokens = self._tokens(candidates[0], protected) if options.confidences else ()
         text, score = n_best[0]
         return Sentence(
             source=source,
@@ -152,6 +147,16 @@ class Writer:
             alignment=alignment,
             before=before,
         )
+
+    def _tokens(self, candidate: Candidate, protected: markup.Protected) -> tuple[Token, ...]:
+        """Return the tokens of a candidate, with the end of the sentence."""
+        hypothesis, text = candidate
+        pieces = self._tokenizer.pieces([*hypothesis.ids, EOS])
+        if protected.lower_case:
+            text = self._in_capitals(text)
+            pieces = [*map(self._in_capitals, pieces[:-1]), pieces[-1]]
+        tokens = tuple(map(Token, pieces, hypothesis.token_confidences))
+        return restore_tokens(tokens, text, protected) if protected.spans else tokens
 
     def _in_capitals(self, text: str) -> str:
         return to_capitals(text, self._language)
