@@ -8,8 +8,6 @@ sentencex (extra `text`) finds sentences; without it, each line is one sentence.
 from __future__ import annotations
 
 import re
-import unicodedata
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +18,7 @@ from typing import Literal, get_args
 
 from transduce.data.languages import base_language
 from transduce.errors import InputError
-from transduce.translation.markup import find
+from transduce.translation.long_sentences import QUOTES, Protected, part_ends
 from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
@@ -30,7 +28,6 @@ Segmenter = Callable[[str, str], Iterable[str]]  # language, line -> sentences
 Split = Literal["lines", "sentences", "nothing"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 BLOCK = 10_000  # characters that are searched for sentences at once
-FIRST_SIZE = 256  # characters: the first part of a long sentence that is tried
 UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages without spaces between sentences
 
 # Line ends, tabs and block-level tags separate sentences and belong to none.
@@ -47,14 +44,7 @@ _ROW = re.compile(r"^[ \t]*\|[^\n]*\|[ \t]*$", re.MULTILINE)
 _BAR = re.compile(r"(?<!\\)\|")
 _FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)[^\n`]*$", re.MULTILINE)
 
-# Where a long sentence may be split. \uff0c is the full-width comma, \u2014 the em dash, and so on.
-_QUOTES = r"[\"')\]}\u00bb\u2019\u201d\u300d\u300f\uff09]*"
-_STRONG = re.compile(
-    rf"[.!?;:\u2026\u061b\u061f\u0964]{_QUOTES}(?=\s)|[\u3002\uff01\uff1a\uff1b\uff1f]{_QUOTES}"
-)
-_WEAK = re.compile(rf"[,\u060c]{_QUOTES}(?=\s)|[\u3001\uff0c]|\s[-\u2013](?=\s)|\u2014")
-_SPACE = re.compile(r"\s+")
-_CLOSING = re.compile(_QUOTES)
+_CLOSING = re.compile(QUOTES)
 _IN_NAME = re.compile(r"\w\.\w", re.ASCII)  # of a file or a host: no sentence ends at its dot
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Such as U+00A0, on which sentencex may panic, or the end of a line that is a space.
@@ -114,9 +104,9 @@ def split(
     done = 0  # the end of the last piece
     for start, end in _sentences(text, language, at):
         ranges = []
-        cuts = [start + cut for cut in _cut(text[start:end], fits)]
-        for cut, next_cut in pairwise([start, *cuts]):
-            low, high = _stripped(text, cut, next_cut)
+        cuts = [start + place for place in part_ends(text[start:end], fits)]
+        for begin, stop in pairwise([start, *cuts]):
+            low, high = _stripped(text, begin, stop)
             if any(map(str.isalnum, text[low:high])):
                 ranges.append((low, high))
         for part, (low, high) in enumerate(ranges, start=1):
@@ -179,7 +169,7 @@ def _sentences(text: str, language: str, at: Split) -> Iterator[Range]:
     """Yield the start and end of each sentence, including spaces."""
     segment = _one_sentence if at == "nothing" else _find_segmenter() or _one_sentence
     edges = [0]
-    whole = _Protected(text)
+    whole = Protected(text)
     for low, high in _separators(text, at):
         if not whole.contains((low, high)) and low >= edges[-1]:
             edges += (low, high)
@@ -187,7 +177,7 @@ def _sentences(text: str, language: str, at: Split) -> Iterator[Range]:
 
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         line = text[start:end]
-        protected = _Protected(line)
+        protected = Protected(line)
         low = 0
         high = 0
         clean = _UNUSUAL_SPACE.sub(" ", _SURROGATE.sub("\ufffd", line))
@@ -240,126 +230,6 @@ def _in_blocks(segment: Segmenter, language: str, line: str) -> Iterator[str]:
 
 def _one_sentence(_: str, line: str) -> list[str]:
     return [line]
-
-
-class _Protected:
-    """The tags, placeholders and addresses of a text, which must not be split."""
-
-    def __init__(self, text: str) -> None:
-        self.ranges = find(text)
-
-    def contains(self, inner: Range) -> bool:
-        """Return whether a range is a part of one of them, as a line end in an ICU message is."""
-        index = bisect_left(self.ranges, (inner[0] + 1, 0)) - 1
-        if index < 0:
-            return False
-        start, end = self.ranges[index]
-        return start <= inner[0] and inner[1] <= end and (start, end) != inner
-
-    def around(self, place: int) -> Range | None:
-        """Return the one that a cut at this place would split."""
-        index = bisect_left(self.ranges, (place, 0)) - 1
-        if index >= 0 and place < self.ranges[index][1]:
-            return self.ranges[index]
-        return None
-
-
-def _cut(sentence: str, fits: Callable[[str], bool]) -> list[int]:
-    """Return where the parts of a sentence end: one part if it fits, else as many as needed."""
-    if len(sentence) <= FIRST_SIZE and fits(sentence):
-        return [len(sentence)]
-    cuts = []
-    start = 0
-    protected = _Protected(sentence)
-    protected.ranges = [
-        (low, high)
-        for low, high in protected.ranges
-        if high - low <= FIRST_SIZE or fits(sentence[low:high])
-    ]
-    while (fit := _longest(sentence, start, protected, fits)) < len(sentence):
-        start = _best_cut(sentence, start, fit, protected, fits)
-        cuts.append(start)
-    return [*cuts, len(sentence)]
-
-
-def _longest(sentence: str, start: int, protected: _Protected, fits: Callable[[str], bool]) -> int:
-    """Return the end of the longest part from `start` that fits.
-
-    It is found by doubling and bisection, so that the tokens of a huge rest are never counted. A
-    part that ends inside of something that is copied is judged with all of it.
-    """
-
-    def does_fit(end: int) -> bool:
-        around = protected.around(end)
-        return fits(sentence[start : around[1] if around else end])
-
-    low = start
-    size = FIRST_SIZE
-    while does_fit(min(start + size, len(sentence))):
-        if start + size >= len(sentence):
-            return len(sentence)
-        low = start + size
-        size *= 2
-    high = min(start + size, len(sentence))
-    while high - low > 1:
-        middle = (low + high) // 2
-        if does_fit(middle):
-            low = middle
-        else:
-            high = middle
-    if low == start:
-        return start + 1
-    around = protected.around(low)
-    return around[1] if around else low
-
-
-def _best_cut(
-    sentence: str, start: int, fit: int, protected: _Protected, fits: Callable[[str], bool]
-) -> int:
-    """Return the best place to cut up to `fit`."""
-    # The end of a clause, preferably not too near the start.
-    for earliest in (start + (fit - start) // 3, start):
-        for pattern in (_STRONG, _WEAK):
-            cut = _last(pattern, sentence, start, fit, protected)
-            if cut > earliest:
-                return cut
-    # A space.
-    cut = _last(_SPACE, sentence, start, fit, protected)
-    if cut > start:
-        return cut
-    # The start or end of a tag or placeholder.
-    around = protected.around(fit)
-    if around and around[0] > start:
-        return around[0]
-    if around and fits(sentence[start : around[1]]):
-        return around[1]
-    # Any character.
-    cut = fit
-    while cut > start and _joined(sentence[cut - 1], sentence[cut]):
-        cut -= 1
-    return cut if cut > start else fit
-
-
-def _joined(left: str, right: str) -> bool:
-    """Return whether a reader sees two characters as one: a letter and its accent, an emoji."""
-    return (
-        unicodedata.category(right)[0] == "M"
-        or "\u200d" in (left, right)
-        or "\U0001f3fb" <= right <= "\U0001f3ff"
-    )
-
-
-def _last(
-    pattern: re.Pattern[str], sentence: str, start: int, fit: int, protected: _Protected
-) -> int:
-    """Return the end of the last match up to `fit` at which a cut is allowed, or else `start`."""
-    leading_space = _SPACE.match(sentence, start)
-    begin = leading_space.end() if leading_space else start  # no part may be only space
-    last = start
-    for match in pattern.finditer(sentence, begin, fit):
-        if not protected.around(match.end()):
-            last = match.end()
-    return last
 
 
 def _stripped(text: str, start: int, end: int) -> Range:

@@ -5,11 +5,10 @@ Everything in the package that translates text does it here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import compress, islice, zip_longest
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,16 +16,16 @@ from transduce.config import ModelConfig, Recipe, SearchConfig
 from transduce.data.own_tokenizer import OwnTokenizers, TokenizerLike, as_tokenizer, pair_of
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.choose import EngineName, Precision, choose_engine
-from transduce.errors import BundleError, ConfigError, HookError, InputError, TransduceError
-from transduce.search.hypothesis import Hypothesis
+from transduce.errors import BundleError, ConfigError, InputError
 from transduce.storage.bundle import TOKENIZERS, Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation import chunks, markup
 from transduce.translation.capitals import to_capitals, with_one_capital
 from transduce.translation.reading import PreparedText, Reader, SourceSentence
 from transduce.translation.result import Translation
+from transduce.translation.searching import Searcher, with_n_best
 from transduce.translation.sentences import SPLITS, Split
-from transduce.translation.writing import OnSentence, Options, Searched, Writer
+from transduce.translation.writing import OnSentence, Options, Writer
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
     from transduce.engines.torch import Engine
@@ -240,7 +239,8 @@ class Translator:
             bool(sentence.strip()) and len(source) <= self._reader.max_tokens
             for sentence, source in zip(sentences, sources, strict=True)
         ]
-        results = self._results(list(compress(sources, is_searched)), [], Options())
+        searcher = Searcher(self.engine, self.tokenizers[1], self.search)
+        results = searcher.results(list(compress(sources, is_searched)), [], in_chunks=False)
 
         translations: list[str | None] = []
         for searched in is_searched:
@@ -278,7 +278,9 @@ class Translator:
             read_texts += self._reader.read_texts(prepared)
         sources = self.tokenizers[0].encode_batch(read_texts)
 
-        results = self._results(sources, prefixes, options)
+        search = with_n_best(self.search, options.n_best)
+        searcher = Searcher(self.engine, self.tokenizers[1], search, options.confidences)
+        results = searcher.results(sources, prefixes, in_chunks=options.on_sentence is not None)
         writer = Writer(self.tokenizers[1], self.recipe.data.target_language, self._links)
         return [
             writer.write(number, prepared, results, options)
@@ -297,80 +299,6 @@ class Translator:
         elif first.lower_case:
             prepared = prepared.with_case_of_first()
         return prepared, self.tokenizers[1].encode(prefix)[:-1]
-
-    def _results(
-        self, sources: list[list[int]], prefixes: list[list[int]], options: Options
-    ) -> Iterator[Searched]:
-        """Yield the search results of each piece.
-
-        All are searched at once, or in growing chunks if the caller waits for single sentences.
-        """
-        search = _with_n_best(self.search, options.n_best)
-        size = chunks.sizes(first=1) if options.on_sentence else iter([len(sources)])
-        start = 0
-        while start < len(sources):
-            end = start + next(size)
-            chunk = sources[start:end]
-            found = self._search_distinct(chunk, search, prefixes[start:end], options.confidences)
-            start = end
-
-            # Decode all hypotheses in one call.
-            ids = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
-            decoded = iter(self.tokenizers[1].decode_batch(ids))
-            for source, hypotheses in zip(chunk, found, strict=True):
-                texts = islice(decoded, len(hypotheses))
-                candidates = list(zip(hypotheses, texts, strict=True))
-                yield Searched(search.limit(len(source)), candidates)
-
-    def _search_distinct(
-        self,
-        sources: list[list[int]],
-        search: SearchConfig,
-        prefixes: Sequence[Sequence[int]],
-        confidences: bool,
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source; equal sources with equal prefixes share them."""
-        # A long text without an end is split into equal parts, and files repeat their lines.
-        pairs = zip_longest(sources, prefixes, fillvalue=())
-        keys = [(tuple(source), tuple(prefix)) for source, prefix in pairs]
-        first_of: dict[Any, int] = {}
-        for index, key in enumerate(keys):
-            first_of.setdefault(key, index)
-
-        first = list(first_of.values())
-        found = self._search(
-            [sources[index] for index in first],
-            search,
-            [prefixes[index] for index in first] if prefixes else (),
-            confidences,
-        )
-        hypotheses_of = dict(zip(first_of, found, strict=True))
-        return [hypotheses_of[key] for key in keys]
-
-    def _search(
-        self,
-        sources: list[list[int]],
-        search: SearchConfig,
-        prefixes: Sequence[Sequence[int]],
-        confidences: bool,
-    ) -> list[list[Hypothesis]]:
-        """Return the engine's hypotheses, and check them if the engine is the user's own."""
-        if type(self.engine).__module__.startswith("transduce."):
-            return self.engine.search(sources, search, prefixes=prefixes, token_scores=confidences)
-        name = type(self.engine).__name__
-        try:
-            found = self.engine.search(sources, search, prefixes=prefixes, token_scores=confidences)
-            is_valid = len(found) == len(sources) and all(map(_are_hypotheses, found))
-        except TransduceError:
-            raise
-        except Exception as error:
-            raise HookError(f"engine {name} raised {type(error).__name__}: {error}") from error
-        if not is_valid:
-            raise HookError(
-                f"engine {name} returned {type(found).__name__} for {len(sources)} sources; "
-                "expected a list of at least one Hypothesis for each"
-            )
-        return found
 
     @property
     def bundle(self) -> Bundle | None:
@@ -404,25 +332,10 @@ class Translator:
         return load_model(self._bundle)
 
 
-def _with_n_best(search: SearchConfig, n_best: int | None) -> SearchConfig:
-    """Return the settings for this many translations, with a beam that is wide enough."""
-    if n_best is None or n_best == search.n_best:
-        return search
-    beam_size = search.beam_size
-    if isinstance(n_best, int) and search.temperature == 0:
-        beam_size = max(beam_size, math.ceil(n_best / min(1, search.patience)))
-    return replace(search, n_best=n_best, beam_size=beam_size)
-
-
 def _tokenizers_of(bundle: Bundle) -> list[bytes | None]:
     """Return the contents of the tokenizer files that a bundle may have."""
     names = sorted(set().union(*TOKENIZERS))
     return [bundle.tokenizer_files.get(name) for name in names]
-
-
-def _are_hypotheses(hypotheses: Any) -> bool:
-    is_empty = not hypotheses
-    return not is_empty and all(isinstance(item, Hypothesis) for item in hypotheses)
 
 
 def _several(texts: Iterable[str]) -> Iterable[str]:

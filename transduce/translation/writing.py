@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from transduce.data.tokenizer import EOS, Tokenizer
-from transduce.search.hypothesis import Hypothesis
 from transduce.translation import markup, sentences
 from transduce.translation.capitals import to_capitals
 from transduce.translation.confidences import restore_tokens
 from transduce.translation.reading import PreparedText
 from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.result import Alignment, Sentence, Token, Translation
+from transduce.translation.searching import Candidate, Searched
 
 if TYPE_CHECKING:
     from transduce.translation.alignment import Links
 
-Candidate = tuple[Hypothesis, str]  # a hypothesis and its text
 # Called with the number of a text, the number of its sentence, how many it has, and the sentence.
 OnSentence = Callable[[int, int, int, Sentence], None]
 
@@ -35,14 +34,6 @@ class Options:
     glossary: Mapping[str, str] | None = None
     on_sentence: OnSentence | None = None
     split: sentences.Split = "lines"
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The search results of one piece."""
-
-    limit: int  # the largest number of tokens
-    candidates: list[Candidate]
 
 
 class Writer:
