@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.translation import markup
-from transduce.translation.markup import find, protect
+from transduce.translation.markup import protect
+from transduce.translation.markup_patterns import PROTECTED, find
 from transduce.translation.restore import needs_alignment, restore, restore_words
 from transduce.translation.tag_tree import words
 
@@ -442,7 +443,7 @@ SIGNS = [
 @settings(max_examples=300, derandomize=True)
 @given(st.lists(st.sampled_from(SIGNS), max_size=12).map("".join))
 def test_a_text_that_is_passed_over_has_nothing_to_protect(text):
-    expected = [match.span() for match in markup._PROTECTED.finditer(text)]
+    expected = [match.span() for match in PROTECTED.finditer(text)]
     assert find(text) == expected
     assert bool(protect(text).spans) == bool(expected)
 

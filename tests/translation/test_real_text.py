@@ -6,6 +6,7 @@ import time
 import pytest
 
 from transduce.translation import markup, sentences
+from transduce.translation.markup_patterns import find
 from transduce.translation.restore import restore
 from transduce.translation.translator import Translator
 
@@ -105,10 +106,10 @@ def test_an_endless_word_is_copied_at_once(unit, translator):
 def test_a_text_without_spaces_is_no_endless_word():
     chinese = "\u6211\u4eec\u5728\u8fd9\u91cc\u3002" * 1000
     cells = "<td>Name</td><td>Age</td>" * 1000
-    assert markup.find(chinese) == []
-    assert len(markup.find(cells)) == 4000
+    assert find(chinese) == []
+    assert len(find(cells)) == 4000
     list_of_words = ",".join(["apple", "pear"] * 50)  # shorter than LONG_RUN
-    assert markup.find(list_of_words) == []
+    assert find(list_of_words) == []
 
 
 def test_notices_about_copies_are_given_once_per_text(translator):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transduce.errors import InputError
 from transduce.translation import sentences
-from transduce.translation.markup import find
+from transduce.translation.markup_patterns import find
 from transduce.translation.sentences import Document, join, split, splits_sentences
 
 LANGUAGES = st.sampled_from(["en", "de", "zh", "ja", "ar", "pt-BR", "xx", ""])

@@ -10,7 +10,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable
 
-from transduce.translation.markup import find
+from transduce.translation.markup_patterns import find
 from transduce.translation.tag_tree import Range
 
 FIRST_SIZE = 256  # characters: the first part of a long sentence that is tried

@@ -15,60 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import InputError
-from transduce.translation.tag_tree import IN_SPACED_WORD, Range, Span, words
+from transduce.translation.markup_patterns import LONG, MARKUP, PROTECTED, may_match
+from transduce.translation.tag_tree import IN_SPACED_WORD, Span, words
 
-# An address contains no quotation marks and no full-width full stop or comma.
-_IN_URL = r"[^\s<>\"()\u00ab\u00bb\u2018-\u201f\u3001-\u303f\uff01-\uff0f\uff1a-\uff20]"
-_IN_BRACES = r"[^{}]*+"
-for _ in range(5):  # the depth of nested braces
-    _IN_BRACES = rf"(?:[^{{}}]|\{{{_IN_BRACES}\}})*+"
-
-# The sizes, in characters, from which nobody expects a translation: a word such as a key in base64,
-# and a run of anything but spaces, such as a minified file.
-LONG_WORD = 200
-LONG_RUN = 1000
-# A run ends at tags, and in scripts without spaces between words: South-East and East Asia.
-_NOT_IN_RUN = (
-    r"\s<>\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
-)
-# It is tried at its start and not again at each of its characters.
-_LONG = (
-    rf"(?P<long_word>(?<![^{_NOT_IN_RUN}])[^{_NOT_IN_RUN}]{{{LONG_RUN},}}"
-    rf"|[A-Za-z0-9+/=_\u00c0-\u052f-]{{{LONG_WORD},}})"
-)
-# Every repetition is bounded or ends at the next possible start, so matching takes linear time.
-_MARKUP = (
-    # The content of these elements is code, and stays as it is.
-    r"<(?P<code>code|pre|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
-    r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
-    r"|<!\[CDATA\[.{0,10000}?\]\]>"
-    # Blocks of code in Markdown, between lines that begin with ``` or ~~~.
-    r"|(?m:^)[ \t]{0,3}(?P<fence>```|~~~)[^\n`]{0,100}\n(?:[^\n]{0,1000}\n){0,200}?"
-    r"[ \t]{0,3}(?P=fence)[ \t]{0,3}(?m:$)"
-    r"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>"
-    r"|\*\*|~~)"
-    rf"|(?<![A-Za-z0-9])(?i:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
-    r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{ {0,4}[^{}\s]* {0,4}\}|(?<![\w$])\$[A-Za-z_]\w{0,63}"
-    # ICU messages, which may be nested: {n, plural, one {# file} other {# files}}.
-    r"|\{\s{0,4}\w{1,64}\s{0,4},\s{0,4}"
-    r"(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
-    rf"{_IN_BRACES}\}}"
-    r"|%%|%(?:\d{1,3}\$|\(\w{1,64}\))?[-+#0']{0,4}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh?|ll?|[Lqjzt])?"
-    r"[diouxXeEfFgGaAcspn@](?![A-Za-z])"
-    r"|&(?:\#\d{1,7}|\#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});"
-    # Paths of Windows, which begin with a drive or have a backslash that is no escape.
-    r"|(?<![\w.\\-])(?:[A-Za-z]:(?=\\)|(?=[\w.\\-]{0,200}\\(?![nrt])\w))[\w.-]{0,64}(?:\\[\w.-]{0,64})+"
-    # Escapes that are written out, parameters such as :name, and the signs of Markdown.
-    r"|\\[nrt\"']|(?<![\w:/.]):[A-Za-z_]\w{0,63}(?![\w:/])"
-    r"|`[^`\n]{1,500}`|(?<=\])\([^()\s]{1,2000}\)"
-    # Signs between words, and numbers with hard spaces.
-    r"|(?<=[^\W\d] )[<>]=?(?= [^\W\d])|\d{1,3}(?:[\u00a0\u202f]\d{3})+(?!\d)"
-)
-_PROTECTED = re.compile(f"{_LONG}|{_MARKUP}", re.DOTALL)
-# Every match of this pattern contains one of these, begins with www., or is a long word. Most
-# texts have none, and looking for them is many times faster.
-_TELLTALE = re.compile(r"[<>*~@{$%&\\`:\]\u00a0\u202f]")
 _UNUSUAL_SPACES = re.compile(r"[^\S ]")  # hard spaces, and ends of lines within a sentence
 # Characters that nobody sees: zero-width spaces, soft hyphens and byte-order marks.
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
@@ -125,19 +74,7 @@ class Glossary:
         longest_first = sorted(self.terms, key=len, reverse=True)
         choices = "|".join(map(re.escape, longest_first))
         term = rf"(?P<term>(?<!\w)(?:{choices})(?!\w))"
-        self.pattern = re.compile(f"{_LONG}|{term}|{_MARKUP}", re.DOTALL)
-
-
-def find(text: str) -> list[Range]:
-    """Return the start and end of everything that `protect` takes out."""
-    return [match.span() for match in _PROTECTED.finditer(text)] if _may_match(text) else []
-
-
-def _may_match(text: str) -> bool:
-    """Return False if a text surely contains nothing to protect."""
-    if _TELLTALE.search(text) or "www." in text.lower():
-        return True
-    return len(text) >= LONG_WORD and max(map(len, text.split()), default=0) >= LONG_WORD
+        self.pattern = re.compile(f"{LONG}|{term}|{MARKUP}", re.DOTALL)
 
 
 def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> Protected:
@@ -146,9 +83,9 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
     Terms of a glossary are replaced too, and restored as their translations. `unknown` are
     characters that the model has never seen: words of them are copied.
     """
-    if not (glossary or unknown or _may_match(text)):
+    if not (glossary or unknown or may_match(text)):
         return Protected(_visible(text).strip())
-    pattern = glossary.pattern if glossary else _PROTECTED
+    pattern = glossary.pattern if glossary else PROTECTED
     if unknown:
         pattern = _with_unknown(pattern.pattern, unknown)
     matches = list(pattern.finditer(text))
@@ -234,7 +171,7 @@ def as_searched(prefix: str, source: Protected) -> str:
     for span in source.spans:
         if span.stand_in:
             prefix = prefix.replace(span.text, span.stand_in, 1)
-    return _PROTECTED.sub(lambda match: "" if match["tag"] else match[0], prefix)
+    return PROTECTED.sub(lambda match: "" if match["tag"] else match[0], prefix)
 
 
 class _PlainText:
