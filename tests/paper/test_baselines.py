@@ -103,8 +103,8 @@ def test_padding_changes_nothing(kind):
 @KINDS
 def test_a_copy_task_is_learned_and_searched(kind):
     model = build(kind, N=1, d_model=48).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(100):
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(250):
         tokens = ids(32, 4)
         labels = torch.cat([tokens, torch.full((32, 1), EOS)], 1)
         inputs = torch.cat([torch.full((32, 1), PAD), tokens], 1)
