@@ -5,6 +5,7 @@ import http.client
 import json
 import threading
 import time
+from functools import partial
 
 from transduce.serving.processes.supervisor import HttpProcesses
 from transduce.serving.server import bind, make_server
@@ -15,9 +16,10 @@ from transduce.serving.settings import ServerSettings
 class Running:
     """A server that runs; `get` and `post` talk to it."""
 
-    def __init__(self, service, port):
+    def __init__(self, service, port, stop=None):
         self.service = service
         self.port = port
+        self.stop = stop
         self.url = f"http://127.0.0.1:{port}"
 
     def request(self, method, path, body=None, headers=None, timeout=20):
@@ -51,7 +53,7 @@ def running(models, *, writes_log=False, **settings):
     try:
         while not server.started and thread.is_alive():
             time.sleep(0.01)
-        yield Running(service, port)
+        yield Running(service, port, stop=partial(setattr, server, "should_exit", True))
     finally:
         server.should_exit = True
         thread.join(20)

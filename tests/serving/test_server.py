@@ -115,6 +115,53 @@ def test_a_stop_loses_no_accepted_request(bundle):
     assert seconds < 30
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_refuses_what_takes_too_long(bundle, stream, caplog):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    go = threading.Event()
+    search = models.default.queue.engine.search
+    is_searching = threading.Event()
+
+    def held_search(*args, **options):
+        is_searching.set()
+        assert go.wait(20)
+        return search(*args, **options)
+
+    models.default.queue.engine.search = held_search
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(running(models, stop_seconds=0.2))
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        body = json.dumps({"text": "42 hours", "stream": stream})
+        connection.request("POST", "/v1/translate", body, {"content-type": "application/json"})
+        assert is_searching.wait(20)
+        server.stop()
+        answer = connection.getresponse()
+        content = answer.read().decode()
+        connection.close()
+        go.set()
+    assert '{"error": "the server is stopping"}' in content.replace('":"', '": "')
+    if stream:
+        assert content.startswith("event: error\n")
+    else:
+        assert (answer.status, answer.getheader("retry-after")) == (503, "5")
+    assert caplog.records == []
+
+
+def test_a_second_interrupt_ends_the_process_at_once(bundle):
+    text = " ".join(f"{number} hours and 25 minutes." for number in range(3_000))
+    with process(bundle) as (server, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            headers = {"content-type": "application/json"}
+            connection.request("POST", "/v1/translate", json.dumps({"text": text}), headers)
+            time.sleep(0.5)
+            server.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+            server.send_signal(signal.SIGINT)
+            assert server.wait(5) == 130
+            assert server.stderr.read() == ""
+
+
 def test_connections_that_wait_at_a_stop_are_answered(bundle):
     """The system accepts connections for a server that is too busy to notice them."""
     models = load_models([bundle.path], engine="torch", say=lambda message: None)

@@ -8,9 +8,9 @@ import logging
 import math
 import os
 import resource
+import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
@@ -25,6 +25,8 @@ from transduce.serving.observation import Write, print_line
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings
 
+REST_SECONDS = 3.0  # of a stop, for the answers to requests that it gives up
+INTERRUPTED = 130  # the exit status after a second Ctrl-C
 YOUNG_OBJECTS = 20_000  # new objects after which Python looks for garbage; its default is 700
 
 
@@ -92,7 +94,7 @@ def configure(service: Service, write: Write | None) -> uvicorn.Config:
         log_level="error",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=math.ceil(service.settings.stop_seconds),
+        timeout_graceful_shutdown=math.ceil(service.settings.stop_seconds + REST_SECONDS),
     )
 
 
@@ -112,9 +114,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let a load balancer notice, then answer everything that was accepted."""
         self.service.is_draining = True
-        end = time.monotonic() + self.service.settings.drain_seconds
-        while time.monotonic() < end and not self.force_exit:
-            await asyncio.sleep(0.1)
+        await asyncio.sleep(self.service.settings.drain_seconds)
         listeners = sockets or []
         # Connections that the system has accepted for us would be reset with the socket.
         accepted = [connection for listener in listeners for connection in accept_all(listener)]
@@ -125,7 +125,9 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for connection in accepted:
             await loop.connect_accepted_socket(self._new_protocol, connection)
+        giving_up = loop.call_later(self.service.settings.stop_seconds, self.service.give_up)
         await super().shutdown(sockets)
+        giving_up.cancel()
 
     def _new_protocol(self) -> asyncio.Protocol:
         protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
@@ -134,7 +136,9 @@ class Server(uvicorn.Server):
         return protocol
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop on a signal. A second Ctrl-C does not wait for the last answers."""
+        """Stop on a signal. A second Ctrl-C waits neither for answers nor for threads."""
+        if self.should_exit and sig == signal.SIGINT:
+            os._exit(INTERRUPTED)
         super().handle_exit(sig, frame)
         self._captured_signals.clear()  # a stop that was asked for is a success
 

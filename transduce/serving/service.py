@@ -39,6 +39,7 @@ class Service:
         self.needs_torch = any(map(_runs_on_cpu_in_torch, models.served))
         self._places = threading.BoundedSemaphore(settings.max_requests)
         self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="request")
+        self._callers: set[Caller] = set()  # of the requests that are worked on
 
     def check_texts(self, request: Request, texts: list[str], *, too_much: int = 413) -> None:
         """Refuse texts that are too many, too long, or no text at all; note them for the log."""
@@ -115,6 +116,11 @@ class Service:
         if is_loaded and not self.needs_torch and torch.get_num_threads() > 1:
             torch.set_num_threads(1)
 
+    def give_up(self) -> None:
+        """Refuse the requests that are still worked on, because the server has to end."""
+        for caller in [*self._callers]:
+            caller.cancel(Busy("the server is stopping", 5))
+
     def close(self) -> None:
         """Stop all threads."""
         self.models.close()
@@ -125,12 +131,15 @@ class Service:
         if not self._places.acquire(blocking=False):
             raise Busy("the server has too many requests; try again later", 1)
 
+        self._callers.add(caller)
+
         def work() -> Result:
             try:
                 self.limit_torch()
                 with calling(caller):
                     return function()
             finally:
+                self._callers.discard(caller)
                 self._places.release()
 
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -42,7 +42,7 @@ class ServerSettings:
     max_documents: int = 4  # that are translated at the same time; each may need much memory
     max_uploads: int = 8  # bodies beyond `max_body` that are read at the same time
     drain_seconds: float = 0.0  # between "not ready" and the end of accepting connections
-    stop_seconds: float = 30.0  # until a stop gives up on requests that are worked on
+    stop_seconds: float = 25.0  # until a stop gives up on requests that are worked on
     log_text: bool = False  # whether the access log has the texts
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -134,11 +135,31 @@ def test_a_document_alone_takes_small_batches_until_no_other_request_is_expected
     make, echo, monkeypatch
 ):
     queue = make(batch_tokens=20, share_tokens=5)
-    queue.search([[1]] * 10, CONFIG)
-    assert [len(batch) for batch in echo.batches] == [5, 5]
+    queue.search([[1]], CONFIG)
+    queue.search([[1]] * 20, CONFIG)
+    assert [len(batch) for batch in echo.batches[1:]] == [5, 5, 5, 5]
     monkeypatch.setattr(batching, "QUIET", 0.0)
     queue.search([[1]] * 40, CONFIG)
-    assert [len(batch) for batch in echo.batches[2:]] == [20, 20]
+    assert [len(batch) for batch in echo.batches[5:]] == [20, 20]
+
+
+def test_a_wide_beam_makes_batches_smaller(make, echo):
+    queue = make(batch_tokens=20)
+    queue.search([[1]] * 20, replace(CONFIG, beam_size=16))
+    assert [len(batch) for batch in echo.batches] == [5, 5, 5, 5]
+
+
+def test_a_short_request_gets_one_sentence_of_each_document_beside_it(make, echo, threads):
+    queue = make(batch_tokens=100, share_tokens=10)
+    hold(queue, echo, threads)
+    documents = [threads.submit(queue.search, [[n]] * 200, CONFIG) for n in (1, 2)]
+    wait_until(lambda: queue.waiting_tokens == 400)
+    short = threads.submit(queue.search, [[3]], CONFIG)
+    wait_until(lambda: queue.waiting_tokens == 401)
+    echo.go.set()
+    short.result(10)
+    assert sorted(echo.batches[1]) == [[1], [2], [3]]
+    assert [len(document.result(10)) for document in documents] == [200, 200]
 
 
 def test_two_documents_share_each_batch(make, echo, threads):
@@ -347,14 +368,14 @@ def test_short_requests_beside_a_document_take_less_than_twice_as_long(make, thr
     assert beside < 2 * idle
 
 
-def test_a_document_takes_all_workers_when_no_other_request_is_expected(
+def test_documents_take_all_workers_when_no_other_request_is_expected(
     make, echo, threads, monkeypatch
 ):
     echo.workers = 2
     queue = make(share_tokens=5)
     queue.search([[1]], CONFIG)
     echo.go.clear()
-    document = threads.submit(queue.search, [[2]] * 100, CONFIG)
+    documents = [threads.submit(queue.search, [[n]] * 100, CONFIG) for n in (2, 3)]
     wait_until(lambda: len(echo.batches) == 2)
     time.sleep(0.1)
     assert len(echo.batches) == 2  # the other worker waits for the next request
@@ -363,7 +384,21 @@ def test_a_document_takes_all_workers_when_no_other_request_is_expected(
         queue._changed.notify()
     wait_until(lambda: len(echo.batches) == 3)
     echo.go.set()
-    assert len(document.result(10)) == 100
+    assert [len(document.result(10)) for document in documents] == [100, 100]
+
+
+def test_long_sentences_leave_a_worker_to_short_requests(make, echo, threads):
+    echo.workers = 2
+    queue = make(share_tokens=5)
+    queue.search([[1]], CONFIG)
+    echo.go.clear()
+    long = [threads.submit(queue.search, [[n] * 6], CONFIG) for n in (2, 3)]
+    wait_until(lambda: len(echo.batches) == 2)
+    short = threads.submit(queue.search, [[4]], CONFIG)
+    wait_until(lambda: len(echo.batches) == 3)
+    assert echo.batches[2] == [[4]]
+    echo.go.set()
+    assert [ids(call.result(10)) for call in (*long, short)] == [[[2] * 6], [[3] * 6], [[4]]]
 
 
 def test_a_text_of_some_sentences_takes_all_workers(make, echo, threads):

@@ -254,7 +254,7 @@ class HttpProcesses:
         mark_process_dead(ended.process.pid, self._folder.name)
         self._state.forget(number)
         with self._changing:
-            if not self._is_running:
+            if self._must_end or not self._is_running:
                 return
         self._say(f"a process for HTTP ended with status {status}; another one is started")
         ended.wait(0)

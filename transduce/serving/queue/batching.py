@@ -1,8 +1,8 @@
 """The queue in front of an engine: sentences of all requests share batches.
 
-Requests take turns, one sentence each, so that a long document does not delay short requests. On a
-CPU a worker takes a batch of sentences at a time; while other requests are expected, a document
-leaves one of several workers to them. On a GPU sentences join the running batch between two steps,
+Requests take turns, one sentence each, so that long documents do not delay short requests. On a
+CPU a worker takes a batch of sentences at a time; while other requests are expected, documents
+leave one of several workers to them. On a GPU sentences join the running batch between two steps,
 as soon as others have left it.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not nee
     from transduce.engines.torch import Engine
 
 QUIET = 5.0  # seconds without another request, after which none is expected
-LONG_AGO = -QUIET  # before any time of a clock
+USUAL_BEAM = 4  # with which tokens are counted: a wider beam takes longer for each
 MOST_DELAYED = 0.25  # seconds that a long sentence waits before short ones wait for it
 
 
@@ -35,8 +35,8 @@ class QueueSettings:
     """How much waits, and how much is translated together."""
 
     batch_tokens: int = 1_024  # source tokens in a batch
-    # Source tokens in a batch of a single request while others are expected: a request that
-    # arrives in the meantime waits for this batch.
+    # Source tokens in a batch of long requests while others are expected: a request that arrives
+    # in the meantime waits for this batch.
     share_tokens: int = 128
     queue_tokens: int = 65_536  # source tokens that may wait
 
@@ -52,6 +52,7 @@ class _Entry:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.key = (call.config, call.token_scores)  # only calls with the same key share a batch
+        self.width = max(1.0, call.config.beam_size / USUAL_BEAM)  # the time that a token takes
         self.waiting = deque(range(len(call.sources)))  # numbers of sources
         self.waiting_tokens = sum(map(len, call.sources))
         self.found: dict[int, list[Hypothesis]] = {}
@@ -85,10 +86,9 @@ class BatchingEngine(Queue):
         self._closed = False
         self._departures = 0  # calls that have left without a result
         self._running: Counter[_Entry] = Counter()  # in how many batches each call is searched
-        self._last_caller: Hashable = None
-        self._last_at = LONG_AGO  # when the last request entered
-        self._others_at = LONG_AGO  # when another one than the last request entered
-        self._changed_at = 0.0  # when another request than the one before it entered
+        self._busy = 0  # workers that search a batch
+        # The requests that have lately handed in sentences, and when; the newest is the last.
+        self._arrivals: OrderedDict[Hashable, float] = OrderedDict()
         can_stream = getattr(engine, "can_stream", None)
         self.is_streaming = bool(can_stream and can_stream())
         work = self._stream if self.is_streaming else self._search_batch
@@ -120,11 +120,7 @@ class BatchingEngine(Queue):
             counted = self._counted + self._count(entry)
             if counted > self.settings.queue_tokens:
                 raise Busy("the server has too much to translate; try again later", 2)
-            if call.caller != self._last_caller:
-                self._last_caller = call.caller
-                self._others_at = self._last_at
-                self._changed_at = entry.since
-            self._last_at = entry.since
+            self._note_arrival(call.caller, entry.since)
             self._counted = counted
             self._entries.append(entry)
             self._changed.notify()
@@ -166,38 +162,64 @@ class BatchingEngine(Queue):
                     self._changed.wait(QUIET / 10 if self._entries else None)
                 if self._closed:
                     return
-                key = self._entries[0].key
+                key = self._candidates()[0].key
             work(key)
+
+    def _note_arrival(self, caller: Hashable, now: float) -> None:
+        self._arrivals[caller] = now
+        self._arrivals.move_to_end(caller)
+        while next(iter(self._arrivals.values())) < now - QUIET:
+            self._arrivals.popitem(last=False)
 
     def _may_work(self) -> bool:
         """Return whether a worker that is free takes what waits. The caller holds the lock.
 
-        If all of it is one long document and others have sent requests lately, the last free worker
-        waits for their next ones: a batch that is under way would delay them.
+        The last free worker waits for short requests if these are expected: a batch that is under
+        way would delay them.
         """
-        if len(self._entries) != 1 or self._workers == 1:
-            return bool(self._entries)
-        entry = self._entries[0]
-        is_newest = entry.call.caller == self._last_caller
-        others_at = self._others_at if is_newest else self._last_at
-        is_long = entry.waiting_tokens > self.settings.share_tokens * self._workers
-        is_expected = time.monotonic() - others_at < QUIET
-        is_last_free = self._running[entry] == self._workers - 1
-        return not (is_long and is_expected and is_last_free)
+        return bool(self._entries) and not (self._is_last_free() and self._expects_short())
+
+    def _is_last_free(self) -> bool:
+        """Return whether all of several workers but one are busy."""
+        return self._workers > 1 and self._busy == self._workers - 1
+
+    def _candidates(self) -> list[_Entry]:
+        """Return the calls of which a worker takes sentences: the last free one takes short ones."""
+        short = [entry for entry in self._entries if not self._is_long(entry)]
+        return short if short and self._is_last_free() else [*self._entries]
+
+    def _expects_short(self) -> bool:
+        """Return whether all that waits is long, and other requests have come lately."""
+        if not all(map(self._is_long, self._entries)):
+            return False
+        waiting = {entry.call.caller for entry in self._entries}
+        others = (at for caller, at in reversed(self._arrivals.items()) if caller not in waiting)
+        newest = next(others, None)
+        return newest is not None and time.monotonic() - newest < QUIET
+
+    def _is_long(self, entry: _Entry) -> bool:
+        """Return whether the rest of a call, or its next sentence, would keep workers busy long."""
+        share = self.settings.share_tokens / entry.width
+        return entry.waiting_tokens > share * self._workers or entry.next_length() > share
+
+    def _batch_tokens(self) -> float:
+        """Return how many tokens the next batch may have. The caller holds the lock."""
+        if self._expects_short():
+            return self.settings.share_tokens
+        # What is less than a full batch for each worker that is free is divided among them.
+        waiting = sum(entry.waiting_tokens * entry.width for entry in self._entries)
+        share = max(self.settings.share_tokens, waiting / (self._workers - self._busy))
+        return min(self.settings.batch_tokens, share)
 
     def _search_batch(self, key: tuple[SearchConfig, bool]) -> None:
         """Take one batch and search it."""
         with self._changed:
-            is_alone = len(self._entries) == 1
-            is_quiet = time.monotonic() - self._changed_at > QUIET
-            is_small = is_alone and not is_quiet
-            settings = self.settings
-            tokens = settings.share_tokens if is_small else settings.batch_tokens
-            items = self._take(key, tokens=tokens)
+            items = self._take(key, tokens=self._batch_tokens())
+            if not items:
+                return  # another worker was faster
             entries = {entry for entry, _ in items}
             self._running.update(entries)
-        if not items:
-            return  # another worker was faster
+            self._busy += 1
         config, token_scores = key
         try:
             found = self.engine.search(
@@ -212,6 +234,7 @@ class BatchingEngine(Queue):
         finally:
             with self._changed:
                 self._running -= Counter(entries)
+                self._busy -= 1
         for item, hypotheses in zip(items, found, strict=True):
             self._deliver(item, hypotheses)
 
@@ -234,37 +257,41 @@ class BatchingEngine(Queue):
         self,
         key: tuple[SearchConfig, bool],
         *,
-        tokens: int,
+        tokens: float,
         count: int | None = None,
         longest: int | None = None,
     ) -> list[_Item]:
         """Take sentences from the queue, one of each call in turn. The caller holds the lock.
 
-        When all calls but one are complete, that one does not fill up the batch: the others would
-        wait for it. Nor do calls take part that another worker searches, if there are others.
+        When a call is complete, long ones do not fill up the batch, nor does the only one that is
+        left: it would wait for them. Nor do calls take part that another worker searches, if there
+        are others.
         """
         items: list[_Item] = []
-        taken_tokens = 0
-        possible = [entry for entry in self._entries if entry.key == key]
+        taken_tokens = 0.0
+        is_any_complete = False
+        possible = [entry for entry in self._candidates() if entry.key == key]
         turn = deque([entry for entry in possible if entry not in self._running] or possible)
         served: set[_Entry] = set()
         while turn and (count is None or len(items) < count):
             entry = turn.popleft()
-            is_last = not turn and entry in served and len(served) > 1
-            if is_last and count is None:
-                break
+            is_patient = self._is_long(entry) or not turn
+            if entry in served and is_any_complete and is_patient and count is None:
+                continue
             length = entry.next_length()
             if longest is not None and length > longest:
                 continue
-            if items and taken_tokens + length > tokens:
+            if items and taken_tokens + length * entry.width > tokens:
                 break
             counted = self._count(entry)
             items.append((entry, entry.take_next()))
             self._counted += self._count(entry) - counted
             served.add(entry)
-            taken_tokens += length
+            taken_tokens += length * entry.width
             if entry.waiting:
                 turn.append(entry)
+            else:
+                is_any_complete = True
 
         # Calls that were served go behind those that were not.
         others = [entry for entry in self._entries if entry not in served]

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from transduce.serving.refusals import Cancelled
+
 _NUMBERS = itertools.count()
 
 
@@ -22,25 +24,25 @@ class Caller:
         self.sentences = 0  # that were handed in so far
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._lock = threading.Lock()
-        self._is_cancelled = False
-        self._listeners: list[Callable[[], None]] = []
+        self._reason: Exception | None = None  # why the request was given up
+        self._listeners: list[Callable[[Exception], None]] = []
 
-    def cancel(self) -> None:
-        """Give up the request, and tell everything that works for it."""
+    def cancel(self, reason: Exception | None = None) -> None:
+        """Give up the request, by default because its client has gone; tell all who work for it."""
         with self._lock:
-            self._is_cancelled = True
+            self._reason = self._reason or reason or Cancelled("the client has gone")
             listeners = [*self._listeners]
         for listener in listeners:
-            listener()
+            listener(self._reason)
 
     @contextmanager
-    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Call a function if the request is cancelled in the meantime, or was before."""
+    def listening(self, listener: Callable[[Exception], None]) -> Iterator[None]:
+        """Call a function if the request is given up in the meantime, or was before."""
         with self._lock:
             self._listeners.append(listener)
-            is_cancelled = self._is_cancelled
-        if is_cancelled:
-            listener()
+            reason = self._reason
+        if reason:
+            listener(reason)
         try:
             yield
         finally:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from functools import partial
 
 from transduce.config import SearchConfig
 from transduce.errors import TransduceError
 from transduce.search.hypothesis import Hypothesis
 from transduce.serving.queue.answer import Answer
 from transduce.serving.queue.caller import Caller, current_caller
-from transduce.serving.refusals import Busy, Cancelled, RequestError
+from transduce.serving.refusals import Busy, RequestError
 
 
 class Call(Answer[list[list[Hypothesis]]]):
@@ -69,8 +68,8 @@ class Queue(ABC):
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each source, best first.
 
-        Raises `Busy` if too much waits, `Cancelled` if the client of the request has gone, and
-        either `Busy` or a `RequestError` if its deadline has passed.
+        Raises `Busy` if too much waits, the reason if the request was given up, and either `Busy`
+        or a `RequestError` if its deadline has passed.
         """
         if not sources:
             return []
@@ -78,7 +77,7 @@ class Queue(ABC):
         caller.sentences += len(sources)
         call = Call(sources, config, prefixes, token_scores, caller.number)
         self.submit(call)
-        with caller.listening(partial(call.fail, Cancelled("the client has gone"))):
+        with caller.listening(call.fail):
             try:
                 return call.result(caller.seconds_left())
             except TimeoutError:
