@@ -37,6 +37,13 @@ def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path,
     assert rows == ["model", "teacher", "student"]
     assert f"transduce compress {tmp_path / 'small' / 'run'}" in printed
 
+    # With other settings the folder is refused; the advice has no option of another command.
+    options = ["--out", str(tmp_path / "small"), "--student", "tiny"]
+    assert run([*words, "training.seed=2", *options]) == 2
+    refusal = capsys.readouterr().err
+    assert "was started with training.seed = 1, not 2; choose another folder" in refusal
+    assert "--" not in refusal
+
 
 def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys):
     out = tmp_path / "int8"

@@ -96,6 +96,17 @@ def test_a_row_of_other_settings_is_refused(text, out, capsys):
     assert "was measured with training.steps = 4, not 10" in capsys.readouterr().err
 
 
+def test_advice_names_no_options_of_other_commands(text, out, capsys):
+    (out / "table3" / "base.json").unlink()
+    assert command(text, out, "--rows", "base", "training.tokens_per_step=500") == 2
+    about_the_run = capsys.readouterr().err
+    assert "was started with training.tokens_per_step = 400, not 500; choose" in about_the_run
+    assert command(text, out, "--rows", "A-h1", "data.tokenizer.vocab_size=410") == 2
+    about_the_store = capsys.readouterr().err
+    assert "text.store was made with other settings or text (data.tokenizer)" in about_the_store
+    assert "--" not in about_the_run + about_the_store
+
+
 def test_a_seed_as_a_setting_is_refused(text, tmp_path, capsys):
     assert command(text, tmp_path, "--rows", "base", "training.seed=7", "--dry-run") == 2
     assert "training.seed=7 is given as a setting; use --seed" in capsys.readouterr().err
