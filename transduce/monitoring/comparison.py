@@ -71,7 +71,8 @@ def _table(histories: dict[str, History]) -> Table:
         table.add_column(header, no_wrap=True)
     for run, history in histories.items():
         best = history.best
-        losses = [value for _, value in history.curve("validation", "loss")]
+        validations = [*history.curve("validation", "loss"), *history.curve("average", "loss")]
+        losses = [value for _, value in validations]
         tests = [value for _, value in history.curve("test", "bleu")]
         speeds = [value for _, value in history.curve("step", "target_tokens_per_second")]
         table.add_row(
