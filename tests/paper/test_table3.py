@@ -11,6 +11,7 @@ from tests.paper.conftest import BUDGET, SMALL
 from transduce.cli.commands import run
 from transduce.monitoring.software import COMMIT_VARIABLE
 from transduce.paper import experiment, results
+from transduce.paper.corpus import find_corpus
 from transduce.paper.reference import TABLE_3 as PAPER
 from transduce.presets import TABLE_3
 
@@ -190,12 +191,59 @@ def test_the_report_says_which_rows_cannot_be_compared_with_base(out):
     recipe = row["recipe"].replace("tokens_per_step = 400", "tokens_per_step = 500")
     path.write_text(json.dumps({**row, "recipe": recipe}))
     results.save_result(
-        out, replace(results.load_result(path), row="D-ls0.2", budget=0.5, corpus="other.toml")
+        out,
+        replace(results.load_result(path), row="D-ls0.2", budget=0.5, corpus="other.toml", text=""),
     )
     assert run(["paper", "report", "--out", str(out)]) == 0
     page = (out / "report.md").read_text(encoding="utf-8")
     assert "| other settings than base: training.tokens_per_step |" in page
     assert "| budget 0.5, base has 4e-05; text other.toml, base has " in page
+
+
+def test_rows_are_kept_wherever_their_text_lies_but_not_if_it_changes(
+    text, out, tmp_path, monkeypatch, capsys
+):
+    before = (out / "table3" / "base.json").read_bytes()
+    copy = shutil.copytree(text.parent, tmp_path / "copy")
+    monkeypatch.chdir(copy)
+    assert find_corpus(text.name, out) == find_corpus(str(copy / text.name), out)
+    for recipe in (text.name, copy / text.name):
+        assert command(recipe, out, "--rows", "base") == 0
+        assert "table3 base: done already" in capsys.readouterr().err
+    assert (out / "table3" / "base.json").read_bytes() == before
+
+    # The same path, but other text.
+    with (copy / "test.en").open("a", encoding="utf-8") as file:
+        file.write("in 98 weeks\n")
+    assert command(text.name, out, "--rows", "base") == 2
+    assert f"was measured with other text than {text.name} names now" in capsys.readouterr().err
+
+
+def test_text_is_compared_by_its_content_and_not_by_its_name(out):
+    base = results.find_result(out, "table3", "base")
+    moved = base.recipe.replace("train.en", "elsewhere.en")
+    for row, changes in {
+        "base-seed2": {"corpus": "moved.toml", "recipe": moved},
+        "base-seed3": {"text": "0" * 64},
+        "base-seed4": {"text": "", "recipe": moved},
+        "base-seed5": {"text": "", "corpus": "other.toml"},
+    }.items():
+        results.save_result(out, replace(base, row=row, **changes))
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    page = (out / "report.md").read_text(encoding="utf-8")
+    notes = {}
+    for line in page.splitlines():
+        cells = line.split(" | ")
+        if line.startswith("| base-seed") and len(cells) == 12:  # a row of Table 3
+            notes[cells[0].removeprefix("| ")] = cells[-1].removesuffix(" |")
+    name = base.corpus
+    known = f"base has {name} ({base.text[:7]})"
+    assert notes == {
+        "base-seed2": "",
+        "base-seed3": f"text {name} (0000000), {known}",
+        "base-seed4": "other settings than base: data.corpora",
+        "base-seed5": f"text other.toml, {known}",
+    }
 
 
 def test_rows_that_cannot_be_compared_are_neither_counted_nor_drawn(out):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,8 @@ def _relative_to(data: DataConfig, folder: Path) -> DataConfig:
 def _moved(corpora: Sequence[CorpusConfig], folder: Path) -> tuple[CorpusConfig, ...]:
     moved = []
     for corpus in corpora:
-        source = tuple(str(folder / pattern) for pattern in corpus.source)
-        target = tuple(str(folder / pattern) for pattern in corpus.target)
+        # However the recipe's path is written, the rows have the same settings.
+        source = tuple(os.path.relpath(folder / pattern) for pattern in corpus.source)
+        target = tuple(os.path.relpath(folder / pattern) for pattern in corpus.target)
         moved.append(replace(corpus, source=source, target=target))
     return tuple(moved)
