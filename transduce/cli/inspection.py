@@ -84,7 +84,7 @@ def inspect(
     model, text = _split(words, heads)
     _check(heads, sentence, limit)
     for path in (out, svg, json):
-        check_output(path)
+        check_output(path, heads)
     from transduce.recipe import adjusted
     from transduce.translation.translator import Translator
 

@@ -101,7 +101,7 @@ def score(
         _check_ladder(models, hypothesis, ignored | {"out": out, "html": html, "svg": svg})
     for path in (out, json, markdown, html, svg):
         if path != STANDARD_OUTPUT:
-            check_output(path)
+            check_output(path, [*test_set, *hypothesis])
     from transduce.evaluation.test_set import read_parallel
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
