@@ -103,9 +103,11 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
         (["x", "y", "test.en", "test.de", "--out", "z"], "--out writes the translations of one"),
         (
             ["x", "test.en", "test.de", "--resamples", "-1"],
-            "--resamples is -1; expected at least",
+            "--resamples is -1; expected 0 to 10,000",
         ),
         (
+            ["x", "test.en", "test.de", "--resamples", "99999999"],
+            "--resamples is 99999999; expected 0",
         ),
         (
             ["x", "test.en", "test.de", "--out", "./test.de"],
