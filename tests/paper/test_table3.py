@@ -263,6 +263,14 @@ def test_a_report_without_results_says_what_to_do(tmp_path, capsys):
     assert "has no results yet" in capsys.readouterr().err
 
 
+def test_results_with_the_name_of_no_row_are_left_out(out):
+    for name in ("notes", "notes-seed2"):
+        result = replace(results.find_result(out, "table3", "base"), row=name)
+        results.save_result(out, result)
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    assert "notes" not in (out / "report.md").read_text(encoding="utf-8")
+
+
 def test_a_damaged_result_is_named(out, capsys):
     (out / "table3" / "base.json").write_text('{"version": 1}')
     assert run(["paper", "report", "--out", str(out)]) == 2
