@@ -88,3 +88,10 @@ def test_runs_that_cannot_be_compared_are_named(tmp_path, capsys, monkeypatch):
 def test_too_few_or_too_many_runs_are_refused(count, tmp_path, capsys):
     assert run_command(["compare", *[str(tmp_path)] * count]) == 2
     assert f"{count} runs are given; expected 2 to 6" in capsys.readouterr().err
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path, capsys):
+    Run(tmp_path).go(last=50)
+    capsys.readouterr()
+    assert run_command(["compare", str(tmp_path), f"{tmp_path}/"]) == 2
+    assert f"{tmp_path} is given twice; give each run once" in capsys.readouterr().err

@@ -27,6 +27,9 @@ def compare_runs(runs: Sequence[Path], console: Console) -> None:
         raise InputError(
             f"{len(runs)} runs are given; expected 2 to {len(STYLES)}: transduce compare RUN RUN"
         )
+    for run in runs:
+        if runs.count(run) > 1:
+            raise InputError(f"{run} is given twice; give each run once")
     histories = {str(run): read_metrics(run) for run in runs}
     console.print(_table(histories))
     for warning in _warnings(histories):
