@@ -53,6 +53,11 @@ def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys)
     assert "MB" in printed
     assert run(["compress", str(bundle.path), "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
+    # A bundle of the same name is a row of its own.
+    words = ["compress", str(bundle.path), "--device", "cpu"]
+    assert run([*words, "--out", str(tmp_path / bundle.path.name)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[-1] for row in rows[1:]] == ["x)", "x)"]
     words = ["compress", str(bundle.path), "--out", "x", "--reference", "test.de"]
     assert run(words) == 2
     assert "--reference is given without --source" in capsys.readouterr().err

@@ -138,6 +138,7 @@ def compress(
     from transduce.distillation.comparison import compare, print_comparison
     from transduce.distillation.compress import compress as compress_model
     from transduce.evaluation.test_set import read_test_set
+    from transduce.storage.installed import find_bundle
     from transduce.translation.benchmark import read_sentences
     from transduce.translation.translator import Translator
 
@@ -152,9 +153,14 @@ def compress(
     else:
         _, sources = read_sentences(model, source, 64, option="--source")
 
-    compressed = compress_model(model, out, precision, shortlist=shortlist)
-    models = {model.name: model, out.name: compressed}
-    whole = f"{out.name}, all tokens"
+    # The new bundle may have the name of the old one, and hide one of the package.
+    original = find_bundle(model)
+    compressed = compress_model(original, out, precision, shortlist=shortlist)
+    old_name, new_name = model.name, out.name
+    if old_name in ("", new_name):
+        old_name, new_name = str(original), str(out)
+    models = {old_name: original, new_name: compressed}
+    whole = f"{new_name}, all tokens"
     if shortlist:
         models[whole] = compressed
     measured = compare(models, sources, references, device=device, without_shortlist=[whole])
