@@ -27,6 +27,8 @@ def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys,
     assert f'target = ["{out / "back-translated.en"}"]' in printed
     lines = (out / "back-translated.de").read_text(encoding="utf-8").splitlines()
     assert all(line.startswith("<bt> ") for line in lines)
+    assert run(["backtranslate", str(bundle.path), "--out", "other"]) == 2
+    assert "the text is missing; name at least one file" in capsys.readouterr().err
 
 
 def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path, capsys):  # noqa: F811

@@ -37,6 +37,8 @@ def backtranslate(
         transduce backtranslate runs/de-en news.de --out synthetic
         transduce backtranslate runs/de-en news.de.xz --out synthetic --beam 1
     """
+    if not text:
+        raise InputError("the text is missing; name at least one file in the target language")
     import functools
 
     from transduce.distillation.synthesis import read_texts, synthesize
