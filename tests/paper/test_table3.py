@@ -129,6 +129,19 @@ def test_an_unknown_row_is_answered_with_the_known_ones(text, tmp_path, capsys):
     assert "'F' is not a row; the rows are base, A-h1, " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wmt14-en-fr", "the corpus wmt14-en-fr is not in "),
+        ("phrases", "the corpus phrases is not in "),
+        ("wmt14-en-xx", "no corpus is called 'wmt14-en-xx'; did you mean "),
+    ],
+)
+def test_a_dry_run_knows_the_names_of_corpora(name, message, tmp_path, capsys):
+    assert command(name, tmp_path, "--dry-run") == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path, capsys):
     assert command(text, tmp_path / "out", "--rows", "B", "base", "--dry-run") == 0
     lines = capsys.readouterr().out.splitlines()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from transduce.config import CorpusConfig, DataConfig
+from transduce.corpora.catalogue import PHRASES, find
 from transduce.corpora.get import get
 from transduce.data.text_folder import RECIPE
 from transduce.errors import ConfigError
@@ -24,6 +25,8 @@ def find_corpus(name: str, out: Path, *, fetch: bool = True) -> DataConfig:
         path = out / "corpus" / name / RECIPE
         if not path.is_file():
             if not fetch:
+                if name != PHRASES:
+                    find(name)  # an unknown name is another mistake
                 raise ConfigError(
                     f"the corpus {name} is not in {path.parent}; run the command without "
                     "--dry-run, or give a recipe file"
