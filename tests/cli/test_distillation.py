@@ -27,6 +27,8 @@ def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys,
     assert f'target = ["{out / "back-translated.en"}"]' in printed
     lines = (out / "back-translated.de").read_text(encoding="utf-8").splitlines()
     assert all(line.startswith("<bt> ") for line in lines)
+    assert run(["backtranslate", str(bundle.path), "--out", "other"]) == 2
+    assert "the text is missing; name at least one file" in capsys.readouterr().err
 
 
 def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path, capsys):  # noqa: F811
@@ -37,6 +39,13 @@ def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path,
     assert rows == ["model", "teacher", "student"]
     assert f"transduce compress {tmp_path / 'small' / 'run'}" in printed
 
+    # With other settings the folder is refused; the advice has no option of another command.
+    options = ["--out", str(tmp_path / "small"), "--student", "tiny"]
+    assert run([*words, "training.seed=2", *options]) == 2
+    refusal = capsys.readouterr().err
+    assert "was started with training.seed = 1, not 2; choose another folder" in refusal
+    assert "--" not in refusal
+
 
 def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys):
     out = tmp_path / "int8"
@@ -46,6 +55,11 @@ def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys)
     assert "MB" in printed
     assert run(["compress", str(bundle.path), "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
+    # A bundle of the same name is a row of its own.
+    words = ["compress", str(bundle.path), "--device", "cpu"]
+    assert run([*words, "--out", str(tmp_path / bundle.path.name)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[-1] for row in rows[1:]] == ["x)", "x)"]
     words = ["compress", str(bundle.path), "--out", "x", "--reference", "test.de"]
     assert run(words) == 2
     assert "--reference is given without --source" in capsys.readouterr().err

@@ -87,7 +87,8 @@ def test_the_importance_by_bleu_says_so(capsys):
 
 def test_mistakes_are_one_line_each(folder, tmp_path, capsys):
     either = "give either a sentence in quotes, or --heads with a test set"
-    assert mistake(capsys, folder) == either
+    assert mistake(capsys, folder).startswith(f"{folder} is a model and the sentence is missing")
+    assert mistake(capsys) == either
     assert mistake(capsys, folder, TEXT, "--heads", "a", "b") == either
     assert mistake(capsys, folder, "in", "98").startswith("the text is 2 separate words; put it in")
     assert mistake(capsys, folder, "--heads", "a").startswith("--heads has 1 files; expected two")
@@ -103,6 +104,19 @@ def test_mistakes_are_one_line_each(folder, tmp_path, capsys):
     files[0].write_text("one\n", encoding="utf-8")
     files[1].write_text("eins\nzwei\n", encoding="utf-8")
     assert "must be parallel" in mistake(capsys, folder, "--heads", *map(str, files))
+
+
+def test_a_single_word_is_text_unless_it_names_a_model(folder, tmp_path, capsys, monkeypatch):
+    (tmp_path / "house").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert mistake(capsys, ".").startswith("the text has nothing to translate")
+    for text in ("house", "in 98 weeks " * 25):
+        assert run(["inspect", text, "--beam", "1"]) == 0
+        assert capsys.readouterr().out.startswith(f"source       {text[:11].strip()}")
+    assert "nowhere does not exist" in mistake(capsys, "nowhere", "house")
+    assert "nowhere does not exist" in mistake(capsys, "nowhere", "--heads", "a", "b")
+    monkeypatch.chdir(folder)
+    assert mistake(capsys, ".").startswith(". is a model and the sentence is missing")
 
 
 def test_a_model_of_ctranslate2_alone_is_refused(tmp_path, capsys):

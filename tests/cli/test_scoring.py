@@ -101,7 +101,22 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
             "--perplexity is given without a model",
         ),
         (["x", "y", "test.en", "test.de", "--out", "z"], "--out writes the translations of one"),
-        (["x", "test.en", "test.de", "--resamples", "-1"], "--resamples is -1; expected at least"),
+        (
+            ["x", "test.en", "test.de", "--resamples", "-1"],
+            "--resamples is -1; expected 0 to 10,000",
+        ),
+        (
+            ["x", "test.en", "test.de", "--resamples", "99999999"],
+            "--resamples is 99999999; expected 0",
+        ),
+        (
+            ["x", "test.en", "test.de", "--out", "./test.de"],
+            "test.de is read and would be overwritten",
+        ),
+        (
+            ["--hypothesis", "bad.de", "test.en", "test.de", "--json", "bad.de"],
+            "bad.de is read and would be overwritten; choose another file to write",
+        ),
         (["x", "test.en", "test.de", "--worst", "-1"], "--worst is -1; expected at least 0"),
     ],
 )

@@ -94,6 +94,22 @@ def test_a_teacher_of_other_languages_is_refused(bundle, recipe, tmp_path):
         distil.read_held_out(Recipe(), tmp_path)
 
 
+def test_a_recipe_that_is_not_of_a_student_is_not_overwritten(bundle, recipe, tmp_path):
+    before = recipe.read_bytes()
+    with pytest.raises(ConfigError, match=r"recipe\.toml is not the recipe of a student and would"):
+        distil.distil(bundle.path, recipe, recipe.parent)
+    assert recipe.read_bytes() == before
+
+    # The folder of a student, and the student's recipe as that of the teacher's text.
+    own = tmp_path / "recipe.toml"
+    own.write_bytes(before)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "synthesis.json").touch()
+    with pytest.raises(ConfigError, match="would be overwritten"):
+        distil.distil(bundle.path, own, tmp_path)
+    assert own.read_bytes() == before
+
+
 def test_a_compressed_model_has_rounded_weights_and_its_old_name(bundle, tmp_path):
     small = load_bundle(compress(bundle.path, tmp_path / "int8"))
     assert small.provenance["compressed_from"] == bundle.fingerprint

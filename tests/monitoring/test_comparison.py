@@ -25,6 +25,24 @@ def test_runs_are_rows_of_a_table_and_curves_of_one_plot(tmp_path, capsys, monke
     assert "transduce compare one two --test" in shown
 
 
+def test_the_best_loss_may_be_that_of_the_average(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    for name, loss in (("better", 5.5), ("worse", 6.5)):
+        run = Run(tmp_path / name)
+        run.go(last=50)
+        with run.attempt(50) as progress:
+            run.validate(progress, 50, kind="average", checkpoints=5, loss=loss, bleu=20.0)
+            progress.finish(50, "all steps done")
+    capsys.readouterr()
+    assert run_command(["compare", "better", "worse"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "finished" in line]
+    assert [row[3:6] for row in rows] == [
+        ["20.0", "average", "5.500"],
+        ["20.0", "average", "6.000"],
+    ]
+
+
 def test_long_names_of_runs_are_readable_in_80_columns(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
@@ -70,3 +88,10 @@ def test_runs_that_cannot_be_compared_are_named(tmp_path, capsys, monkeypatch):
 def test_too_few_or_too_many_runs_are_refused(count, tmp_path, capsys):
     assert run_command(["compare", *[str(tmp_path)] * count]) == 2
     assert f"{count} runs are given; expected 2 to 6" in capsys.readouterr().err
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path, capsys):
+    Run(tmp_path).go(last=50)
+    capsys.readouterr()
+    assert run_command(["compare", str(tmp_path), f"{tmp_path}/"]) == 2
+    assert f"{tmp_path} is given twice; give each run once" in capsys.readouterr().err

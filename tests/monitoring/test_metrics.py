@@ -164,6 +164,18 @@ def test_status_is_running_stopped_or_finished(run):
     assert read_metrics(run.folder).status == "running"
 
 
+def test_of_validations_with_equal_bleu_the_one_with_the_lowest_loss_is_the_best(run):
+    losses = [(10, math.nan, 0.0), (20, 5.0, 0.0), (30, 6.0, 0.0), (40, 1.0, math.nan)]
+    with run.attempt() as progress:
+        for step, loss, bleu in losses:
+            run.validate(progress, step, loss=loss, bleu=bleu)
+        run.validate(progress, 40, kind="average", checkpoints=5, loss=4.0, bleu=0.0)
+    assert read_metrics(run.folder).best["kind"] == "average"
+    with run.attempt(40) as progress:
+        run.validate(progress, 50, loss=7.0, bleu=0.1)
+    assert read_metrics(run.folder).best["step"] == 50
+
+
 def test_several_events_of_one_step_are_all_kept(run):
     with run.attempt() as progress:
         progress.event(5, "out-of-memory", "4 rows")

@@ -11,6 +11,7 @@ from tests.paper.conftest import BUDGET, SMALL
 from transduce.cli.commands import run
 from transduce.monitoring.software import COMMIT_VARIABLE
 from transduce.paper import experiment, results
+from transduce.paper.corpus import find_corpus
 from transduce.paper.reference import TABLE_3 as PAPER
 from transduce.presets import TABLE_3
 
@@ -96,6 +97,17 @@ def test_a_row_of_other_settings_is_refused(text, out, capsys):
     assert "was measured with training.steps = 4, not 10" in capsys.readouterr().err
 
 
+def test_advice_names_no_options_of_other_commands(text, out, capsys):
+    (out / "table3" / "base.json").unlink()
+    assert command(text, out, "--rows", "base", "training.tokens_per_step=500") == 2
+    about_the_run = capsys.readouterr().err
+    assert "was started with training.tokens_per_step = 400, not 500; choose" in about_the_run
+    assert command(text, out, "--rows", "A-h1", "data.tokenizer.vocab_size=410") == 2
+    about_the_store = capsys.readouterr().err
+    assert "text.store was made with other settings or text (data.tokenizer)" in about_the_store
+    assert "--" not in about_the_run + about_the_store
+
+
 def test_a_seed_as_a_setting_is_refused(text, tmp_path, capsys):
     assert command(text, tmp_path, "--rows", "base", "training.seed=7", "--dry-run") == 2
     assert "training.seed=7 is given as a setting; use --seed" in capsys.readouterr().err
@@ -115,6 +127,19 @@ def test_a_budget_that_is_too_large_is_answered_with_the_largest(text, tmp_path,
 def test_an_unknown_row_is_answered_with_the_known_ones(text, tmp_path, capsys):
     assert command(text, tmp_path, "--rows", "F") == 2
     assert "'F' is not a row; the rows are base, A-h1, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wmt14-en-fr", "the corpus wmt14-en-fr is not in "),
+        ("phrases", "the corpus phrases is not in "),
+        ("wmt14-en-xx", "no corpus is called 'wmt14-en-xx'; did you mean "),
+    ],
+)
+def test_a_dry_run_knows_the_names_of_corpora(name, message, tmp_path, capsys):
+    assert command(name, tmp_path, "--dry-run") == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path, capsys):
@@ -179,12 +204,59 @@ def test_the_report_says_which_rows_cannot_be_compared_with_base(out):
     recipe = row["recipe"].replace("tokens_per_step = 400", "tokens_per_step = 500")
     path.write_text(json.dumps({**row, "recipe": recipe}))
     results.save_result(
-        out, replace(results.load_result(path), row="D-ls0.2", budget=0.5, corpus="other.toml")
+        out,
+        replace(results.load_result(path), row="D-ls0.2", budget=0.5, corpus="other.toml", text=""),
     )
     assert run(["paper", "report", "--out", str(out)]) == 0
     page = (out / "report.md").read_text(encoding="utf-8")
     assert "| other settings than base: training.tokens_per_step |" in page
     assert "| budget 0.5, base has 4e-05; text other.toml, base has " in page
+
+
+def test_rows_are_kept_wherever_their_text_lies_but_not_if_it_changes(
+    text, out, tmp_path, monkeypatch, capsys
+):
+    before = (out / "table3" / "base.json").read_bytes()
+    copy = shutil.copytree(text.parent, tmp_path / "copy")
+    monkeypatch.chdir(copy)
+    assert find_corpus(text.name, out) == find_corpus(str(copy / text.name), out)
+    for recipe in (text.name, copy / text.name):
+        assert command(recipe, out, "--rows", "base") == 0
+        assert "table3 base: done already" in capsys.readouterr().err
+    assert (out / "table3" / "base.json").read_bytes() == before
+
+    # The same path, but other text.
+    with (copy / "test.en").open("a", encoding="utf-8") as file:
+        file.write("in 98 weeks\n")
+    assert command(text.name, out, "--rows", "base") == 2
+    assert f"was measured with other text than {text.name} names now" in capsys.readouterr().err
+
+
+def test_text_is_compared_by_its_content_and_not_by_its_name(out):
+    base = results.find_result(out, "table3", "base")
+    moved = base.recipe.replace("train.en", "elsewhere.en")
+    for row, changes in {
+        "base-seed2": {"corpus": "moved.toml", "recipe": moved},
+        "base-seed3": {"text": "0" * 64},
+        "base-seed4": {"text": "", "recipe": moved},
+        "base-seed5": {"text": "", "corpus": "other.toml"},
+    }.items():
+        results.save_result(out, replace(base, row=row, **changes))
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    page = (out / "report.md").read_text(encoding="utf-8")
+    notes = {}
+    for line in page.splitlines():
+        cells = line.split(" | ")
+        if line.startswith("| base-seed") and len(cells) == 12:  # a row of Table 3
+            notes[cells[0].removeprefix("| ")] = cells[-1].removesuffix(" |")
+    name = base.corpus
+    known = f"base has {name} ({base.text[:7]})"
+    assert notes == {
+        "base-seed2": "",
+        "base-seed3": f"text {name} (0000000), {known}",
+        "base-seed4": "other settings than base: data.corpora",
+        "base-seed5": f"text other.toml, {known}",
+    }
 
 
 def test_rows_that_cannot_be_compared_are_neither_counted_nor_drawn(out):
@@ -202,6 +274,14 @@ def test_rows_that_cannot_be_compared_are_neither_counted_nor_drawn(out):
 def test_a_report_without_results_says_what_to_do(tmp_path, capsys):
     assert run(["paper", "report", "--out", str(tmp_path)]) == 2
     assert "has no results yet" in capsys.readouterr().err
+
+
+def test_results_with_the_name_of_no_row_are_left_out(out):
+    for name in ("notes", "notes-seed2"):
+        result = replace(results.find_result(out, "table3", "base"), row=name)
+        results.save_result(out, result)
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    assert "notes" not in (out / "report.md").read_text(encoding="utf-8")
 
 
 def test_a_damaged_result_is_named(out, capsys):

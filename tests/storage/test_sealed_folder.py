@@ -229,6 +229,13 @@ def test_a_replacement_killed_between_its_renames_is_undone(sample):
     assert listing(sample.parent) == ["sample"]
 
 
+def test_the_current_folder_of_a_shell_has_a_name(sample, monkeypatch):
+    (sample / "below").mkdir()
+    for place, path in ((sample, "."), (sample / "below", "..")):
+        monkeypatch.chdir(place)
+        assert current_folder(Path(path)) == sample
+
+
 def test_a_folder_whose_replacement_was_killed_is_not_overwritten(sample):
     sample.rename(sample.with_name(".sample.replaced"))
     with pytest.raises(CheckpointError, match="exists already and is never overwritten"):

@@ -327,6 +327,21 @@ def test_a_custom_tokenizer_works_from_text_to_text(train, tmp_path):
     assert load_bundle(tuned.bundle).tokenizer_files == load_bundle(run.bundle).tokenizer_files
 
 
+@pytest.mark.parametrize("own", [{"model"}, {"model", "tokenizer"}])
+def test_a_run_with_own_code_ends_with_a_step_that_works(own, train, tmp_path, capsys):
+    tokenizer = Letters()
+    hooks = {"model": GatedTransformer, "tokenizer": tokenizer}
+    train(
+        more=["data.tokenizer.sampling=0"],
+        store=tmp_path / "text.store",
+        **{name: hooks[name] for name in own},
+    )
+    shown = capsys.readouterr().err
+    (step,) = re.findall(r"^next: (.+)$", shown, flags=re.MULTILINE)
+    names = {"transduce": transduce, "GatedTransformer": GatedTransformer, "tokenizer": tokenizer}
+    assert isinstance(eval(step, names).text, str)
+
+
 class Echo:
     """An engine that returns its input."""
 

@@ -276,7 +276,7 @@ def test_another_recipe_in_the_same_folder_is_refused(prepared, whole, tmp_path)
     other = replace(prepared[1], model=replace(prepared[1].model, d_ff=128))
     with pytest.raises(
         ConfigError,
-        match=r"was started with model.d_ff = 64, not 128; choose another folder with --run",
+        match=r"was started with model.d_ff = 64, not 128; choose another folder for the run",
     ):
         train(other, prepared[2], whole, ALONE)
     store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made

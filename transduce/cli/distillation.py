@@ -37,6 +37,8 @@ def backtranslate(
         transduce backtranslate runs/de-en news.de --out synthetic
         transduce backtranslate runs/de-en news.de.xz --out synthetic --beam 1
     """
+    if not text:
+        raise InputError("the text is missing; name at least one file in the target language")
     import functools
 
     from transduce.distillation.synthesis import read_texts, synthesize
@@ -138,6 +140,7 @@ def compress(
     from transduce.distillation.comparison import compare, print_comparison
     from transduce.distillation.compress import compress as compress_model
     from transduce.evaluation.test_set import read_test_set
+    from transduce.storage.installed import find_bundle
     from transduce.translation.benchmark import read_sentences
     from transduce.translation.translator import Translator
 
@@ -152,9 +155,14 @@ def compress(
     else:
         _, sources = read_sentences(model, source, 64, option="--source")
 
-    compressed = compress_model(model, out, precision, shortlist=shortlist)
-    models = {model.name: model, out.name: compressed}
-    whole = f"{out.name}, all tokens"
+    # The new bundle may have the name of the old one, and hide one of the package.
+    original = find_bundle(model)
+    compressed = compress_model(original, out, precision, shortlist=shortlist)
+    old_name, new_name = model.name, out.name
+    if old_name in ("", new_name):
+        old_name, new_name = str(original), str(out)
+    models = {old_name: original, new_name: compressed}
+    whole = f"{new_name}, all tokens"
     if shortlist:
         models[whole] = compressed
     measured = compare(models, sources, references, device=device, without_shortlist=[whole])

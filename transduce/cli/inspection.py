@@ -13,7 +13,7 @@ from transduce.cli.models import default_model
 from transduce.cli.options import DEFAULT_MODEL, Beam
 from transduce.cli.output import check_output, name_output, write_output
 from transduce.errors import BundleError, InputError, TransduceError
-from transduce.storage.installed import find_bundle
+from transduce.storage.installed import names_bundle
 
 if TYPE_CHECKING:
     from transduce.inspection.result import Inspection
@@ -84,7 +84,7 @@ def inspect(
     model, text = _split(words, heads)
     _check(heads, sentence, limit)
     for path in (out, svg, json):
-        check_output(path)
+        check_output(path, heads)
     from transduce.recipe import adjusted
     from transduce.translation.translator import Translator
 
@@ -121,17 +121,24 @@ def inspect(
 
 def _split(words: tuple[str, ...], heads: tuple[Path, ...]) -> tuple[Path | None, str]:
     """Return the model, None for the default one, and the sentence, "" with --heads."""
-    model = Path(words[0]) if words and find_bundle(words[0]).exists() else None
-    text = words if model is None else words[1:]
-    if len(words) == 2 and not heads:
-        return Path(words[0]), words[1]
-    if bool(text) == bool(heads):
+    if heads and len(words) < 2:
+        return (Path(words[0]) if words else None), ""
+    if heads or not words:
         raise InputError("give either a sentence in quotes, or --heads with a test set")
+
+    # Of two words the first is the model, whatever it is: a wrong name must not become text.
+    has_model = len(words) == 2 or names_bundle(words[0])
+    text = words[1:] if has_model else words
+    if not text:
+        raise InputError(
+            f"{words[0]} is a model and the sentence is missing; write it after the model, in "
+            "quotes"
+        )
     if len(text) > 1:
         raise InputError(
             f'the text is {len(text)} separate words; put it in quotes: "{" ".join(text)}"'
         )
-    return model, "".join(text)
+    return (Path(words[0]) if has_model else None), text[0]
 
 
 def _check(heads: tuple[Path, ...], sentence: int, limit: int) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from transduce.errors import InputError
 
 
-def check_output(path: Path | None) -> None:
-    """Refuse a file that cannot be written, before the work."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+def check_output(path: Path | None, inputs: Sequence[Path] = ()) -> None:
+    """Refuse a file that cannot be written, or that is an input, before the work."""
+    if path is None:
+        return
+    if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"{path} cannot be written; expected a file in a folder that exists")
+    if path.resolve() in [other.resolve() for other in inputs]:
+        raise InputError(f"{path} is read and would be overwritten; choose another file to write")
 
 
 def write_output(path: Path, text: str) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transduce.translation.translator import Translator
 
 STANDARD_OUTPUT = Path("-")
+MOST_RESAMPLES = 10_000  # sacreBLEU keeps all of them in memory: 6 GB for 3,000 sentences
 
 
 def score(
@@ -93,15 +94,16 @@ def score(
     # Check the arguments and read the files: a mistake shows before the work.
     models, test_set = _split(files, source, reference)
     _check(models, hypothesis, perplexity=perplexity, out=out)
-    for name, number in (("resamples", resamples), ("worst", worst)):
-        if number < 0:
-            raise InputError(f"--{name} is {number}; expected at least 0")
+    if not 0 <= resamples <= MOST_RESAMPLES:
+        raise InputError(f"--resamples is {resamples}; expected 0 to {MOST_RESAMPLES:,}")
+    if worst < 0:
+        raise InputError(f"--worst is {worst}; expected at least 0")
     if ladder:
         ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
         _check_ladder(models, hypothesis, ignored | {"out": out, "html": html, "svg": svg})
     for path in (out, json, markdown, html, svg):
         if path != STANDARD_OUTPUT:
-            check_output(path)
+            check_output(path, [*test_set, *hypothesis])
     from transduce.evaluation.test_set import read_parallel
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])

@@ -46,6 +46,16 @@ class Inputs:
         content = json.dumps([FORMAT, self.settings, hashes], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
+    @property
+    def text_fingerprint(self) -> str:
+        """A hash of the text alone, whatever its files are called and whatever the settings are."""
+        hashes: list[list[list[str]]] = []
+        for corpora in self.sections.values():
+            hashes.append([])
+            for files in corpora.values():
+                hashes[-1].append([file["sha256"] for file in files])
+        return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+
     def bytes_of(self, section: str, corpus: str) -> int:
         """Return the size of a corpus on disk."""
         return sum(file["bytes"] for file in self.sections[section][corpus])

@@ -97,7 +97,7 @@ def prepare(
         if not replace:
             raise DataError(
                 f"{out} was made with other settings or text ({changed}) and is left unchanged; "
-                "choose another folder with --store, or make it again with transduce prepare"
+                "choose another folder for the store, or delete it so that it is made again"
             )
         say(f"{out} is made again, since this changed: {changed}")
 

@@ -28,7 +28,7 @@ EOS = 0
 UNKNOWN = 1
 OWN = "own_tokenizer"  # the key that marks the file of a user's own tokenizer
 
-_SPACE_MARK = "\u2581"  # how SentencePiece writes a space inside a piece
+SPACE_MARK = "\u2581"  # how SentencePiece writes a space inside a piece
 _FEW_TEXTS = 32  # for so few, starting a thread costs more than it saves
 # Unigram training adds up in an order that depends on this: it must not depend on the machine.
 _TRAINER_THREADS = 4
@@ -127,9 +127,9 @@ class Tokenizer:
     def normalize(self, text: str) -> str:
         """Return what `decode(encode(text))` gives: the text, unless punctuation is normalized."""
         substitute = self._substitute(text)
-        normalized: str = self._processor.normalize(text.replace(_SPACE_MARK, substitute))
-        normalized = normalized.removeprefix(_SPACE_MARK)
-        return normalized.replace(_SPACE_MARK, " ").replace(substitute, _SPACE_MARK)
+        normalized: str = self._processor.normalize(text.replace(SPACE_MARK, substitute))
+        normalized = normalized.removeprefix(SPACE_MARK)
+        return normalized.replace(SPACE_MARK, " ").replace(substitute, SPACE_MARK)
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, ending with `EOS`."""
@@ -150,16 +150,16 @@ class Tokenizer:
         texts = list(texts)
         substitutes = {}
         for index, text in enumerate(texts):
-            if _SPACE_MARK in text:
+            if SPACE_MARK in text:
                 substitutes[index] = self._substitute(text)
-                texts[index] = text.replace(_SPACE_MARK, substitutes[index])
+                texts[index] = text.replace(SPACE_MARK, substitutes[index])
         try:
             ids = self._sample(texts, sampling, seed) if sampling else self._best(texts)
         except (RuntimeError, TypeError, UnicodeEncodeError):
             _refuse_surrogates(texts)
             raise
         for index, substitute in substitutes.items():
-            ids[index] = self._replace(ids[index], substitute, _SPACE_MARK)
+            ids[index] = self._replace(ids[index], substitute, SPACE_MARK)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

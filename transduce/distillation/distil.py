@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transduce.config import CorpusConfig, Recipe
 from transduce.data.text_folder import RECIPE, whole_file
-from transduce.distillation.synthesis import Synthesis, synthesize, unique_sources
+from transduce.distillation.synthesis import RECORD, Synthesis, synthesize, unique_sources
 from transduce.errors import ConfigError, DataError
 from transduce.evaluation.test_set import read_sets
 from transduce.presets import preset as find_preset
@@ -59,6 +59,7 @@ def distil(
     settings = load_recipe(str(recipe))
     if not settings.data.corpora:
         raise ConfigError(f"{recipe} names no training text; expected [[data.corpora]]")
+    _check_folder(out, Path(recipe))
     new = student_recipe(settings, base, out, student, overrides)
 
     search = functools.partial(adjusted, beam_size=beam_size)
@@ -78,6 +79,16 @@ def distil(
     with whole_file(out / RECIPE) as file:
         file.write(to_toml(new).encode())
     return Distillation(text, train(out / RECIPE, run=out / "run", device=device))
+
+
+def _check_folder(out: Path, recipe: Path) -> None:
+    """Refuse a folder whose recipe is not that of a student: it would be overwritten."""
+    path = out / RECIPE
+    is_begun = (out / "text" / RECORD).exists()
+    if path.exists() and (not is_begun or path.samefile(recipe)):
+        raise ConfigError(
+            f"{path} is not the recipe of a student and would be overwritten; choose another folder"
+        )
 
 
 def student_recipe(

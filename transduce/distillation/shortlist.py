@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from transduce.data.readers.corpus import read_chunks
-from transduce.data.tokenizer import Tokenizer
+from transduce.data.tokenizer import SPACE_MARK, Tokenizer
 from transduce.data.workers import progress
 from transduce.errors import ConfigError, DataError
 from transduce.recipe import load_recipe
@@ -59,4 +59,4 @@ def learn_shortlist(bundle: Bundle, recipe: str | Path, share: float = SHARE) ->
 
 def _can_spell(piece: str) -> bool:
     """Return whether a token is a byte or a single character."""
-    return piece.startswith("<0x") or len(piece.removeprefix("\u2581")) <= 1
+    return piece.startswith("<0x") or len(piece.removeprefix(SPACE_MARK)) <= 1

@@ -13,13 +13,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from transduce.data.tokenizer import SPACE_MARK
 from transduce.errors import require
 
 NEVER = -1e9  # the score of a piece into which no text is split
 UNKNOWN_PENALTY = 10.0  # how far below the rarest piece SentencePiece scores an unknown letter
-_SPACE_MARK = "\u2581"
 # The code of a target language at the beginning of a source, such as >>deu<<.
-_CODE = re.compile(rf"{_SPACE_MARK}?(>>.+<<)")
+_CODE = re.compile(rf"{SPACE_MARK}?(>>.+<<)")
 # SentencePiece's types of pieces.
 _NORMAL = 1
 _UNKNOWN = 2
@@ -49,7 +49,7 @@ def arrange(model: bytes, names: Sequence[str], side: Literal["source", "target"
             proto.pieces.add(piece=name, score=0, type=_UNKNOWN if index == 1 else _CONTROL)
         elif code:
             # SentencePiece puts a space mark before a text.
-            proto.pieces.add(piece=_SPACE_MARK + code[1], score=0, type=code_type)
+            proto.pieces.add(piece=SPACE_MARK + code[1], score=0, type=code_type)
         elif name in own:
             proto.pieces.append(own[name])
         elif len(name) == 1:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.data.tokenizer import EOS, SPACE_MARK, Tokenizer
 from transduce.inspection.replay import Node, Search
 from transduce.inspection.result import Beam, Candidate, Ending, Side, Step, Token
 from transduce.translation.alignment import (
@@ -21,7 +21,6 @@ from transduce.translation.tag_tree import words
 from transduce.translation.translator import Translator
 
 CANDIDATES = 10  # shown at each step
-_SPACE_MARK = "\u2581"
 
 
 def describe_sides(
@@ -55,7 +54,7 @@ def token_text(token: int, piece: str) -> str:
     """Return a token as a reader sees it: without the mark of a space before it."""
     if token == EOS:
         return "</s>"
-    return piece.replace(_SPACE_MARK, " ").strip() or piece
+    return piece.replace(SPACE_MARK, " ").strip() or piece
 
 
 def find_links(

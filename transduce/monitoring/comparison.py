@@ -27,6 +27,9 @@ def compare_runs(runs: Sequence[Path], console: Console) -> None:
         raise InputError(
             f"{len(runs)} runs are given; expected 2 to {len(STYLES)}: transduce compare RUN RUN"
         )
+    for run in runs:
+        if runs.count(run) > 1:
+            raise InputError(f"{run} is given twice; give each run once")
     histories = {str(run): read_metrics(run) for run in runs}
     console.print(_table(histories))
     for warning in _warnings(histories):
@@ -71,7 +74,8 @@ def _table(histories: dict[str, History]) -> Table:
         table.add_column(header, no_wrap=True)
     for run, history in histories.items():
         best = history.best
-        losses = [value for _, value in history.curve("validation", "loss")]
+        validations = [*history.curve("validation", "loss"), *history.curve("average", "loss")]
+        losses = [value for _, value in validations]
         tests = [value for _, value in history.curve("test", "bleu")]
         speeds = [value for _, value in history.curve("step", "target_tokens_per_second")]
         table.add_row(

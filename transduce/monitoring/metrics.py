@@ -139,16 +139,15 @@ class History:
 
     @property
     def best(self) -> Record:
-        """The validation, or that of the average, with the best BLEU or else the lowest loss.
+        """The validation, or that of the average, with the best BLEU and then the lowest loss.
 
         Empty before the first validation.
         """
         validations = [*self.of("validation"), *self.of("average")]
-        with_bleu = [record for record in validations if record["bleu"] is not None]
-        if with_bleu:
-            return max(with_bleu, key=lambda record: float(record["bleu"]))
-        with_loss = [record for record in validations if record["loss"] is not None]
-        return min(with_loss, key=lambda record: float(record["loss"]), default={})
+        scored = [record for record in validations if record["bleu"] is not None]
+        if not scored:
+            scored = [record for record in validations if record["loss"] is not None]
+        return min(scored, key=_rank, default={})
 
     @property
     def attempt(self) -> Record:
@@ -249,6 +248,13 @@ def _replaces(attempt: Record, old: Record) -> bool:
 def _identity(record: Record) -> tuple[Any, ...]:
     """Return the key of a record: one per kind and step, but several events are allowed."""
     return record["kind"], record["step"], record.get("event"), record.get("message")
+
+
+def _rank(validation: Record) -> tuple[float, float]:
+    """Return what is lower for a better validation; early in training, BLEU is often exactly 0."""
+    bleu = validation["bleu"]
+    loss = validation["loss"]
+    return (0.0 if bleu is None else -bleu, math.inf if loss is None else loss)
 
 
 def _logarithms(points: list[Point]) -> list[Point]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -211,12 +210,11 @@ class Progress:
         self._stopped = kind == "stop"
         self._record("event", step, event=kind, message=message)
 
-    def finish(self, step: int, message: str) -> None:
-        """Report that the run is complete, and what to do next."""
+    def finish(self, step: int, message: str, next_step: str = "") -> None:
+        """Report that the run is complete, and what the user may do next."""
         self._record("finish", step, message=message)
-        if self._silent:
-            return
-        self._say(f"next: transduce translate --model {shlex.quote(str(self._run))} 'A sentence.'")
+        if next_step:
+            self._say(f"next: {next_step}")
 
     def _write_report(self) -> None:
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from transduce.config import CorpusConfig, DataConfig
+from transduce.corpora.catalogue import PHRASES, find
 from transduce.corpora.get import get
 from transduce.data.text_folder import RECIPE
 from transduce.errors import ConfigError
@@ -23,6 +25,8 @@ def find_corpus(name: str, out: Path, *, fetch: bool = True) -> DataConfig:
         path = out / "corpus" / name / RECIPE
         if not path.is_file():
             if not fetch:
+                if name != PHRASES:
+                    find(name)  # an unknown name is another mistake
                 raise ConfigError(
                     f"the corpus {name} is not in {path.parent}; run the command without "
                     "--dry-run, or give a recipe file"
@@ -48,7 +52,8 @@ def _relative_to(data: DataConfig, folder: Path) -> DataConfig:
 def _moved(corpora: Sequence[CorpusConfig], folder: Path) -> tuple[CorpusConfig, ...]:
     moved = []
     for corpus in corpora:
-        source = tuple(str(folder / pattern) for pattern in corpus.source)
-        target = tuple(str(folder / pattern) for pattern in corpus.target)
+        # However the recipe's path is written, the rows have the same settings.
+        source = tuple(os.path.relpath(folder / pattern) for pattern in corpus.source)
+        target = tuple(os.path.relpath(folder / pattern) for pattern in corpus.target)
         moved.append(replace(corpus, source=source, target=target))
     return tuple(moved)

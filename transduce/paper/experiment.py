@@ -7,6 +7,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 from torch import nn
 
 from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe
+from transduce.data.inputs import read_inputs
+from transduce.data.store import read_manifest
 from transduce.describe import count_flops
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, DataError
 from transduce.evaluation.ladder import climb
 from transduce.evaluation.scores import score
 from transduce.evaluation.test_set import read_sets
@@ -25,6 +28,7 @@ from transduce.paper.budget import row_recipe
 from transduce.paper.flops import count_training_flops
 from transduce.paper.results import (
     Result,
+    changed_settings,
     current_commit,
     find_result,
     parse_recipe,
@@ -32,7 +36,7 @@ from transduce.paper.results import (
     save_result,
     short,
 )
-from transduce.recipe import differences, to_toml
+from transduce.recipe import to_toml
 from transduce.training.run import Run
 from transduce.training.train import train
 from transduce.translation.translator import Translator
@@ -99,7 +103,8 @@ def run_row(row: Row, out: Path, device: str | None) -> Result | None:
 
     Return None if training was stopped; the same command resumes it.
     """
-    done = _finished(row, out)
+    text = _text_fingerprint(row, out)
+    done = _finished(row, out, text)
     if done is not None:
         return done
     say(f"{row.part} {row.name}: training for {row.recipe.training.steps:,} steps")
@@ -122,6 +127,7 @@ def run_row(row: Row, out: Path, device: str | None) -> Result | None:
         hardware=hardware(),
         recipe=to_toml(row.recipe),
         corpus=row.corpus,
+        text=text,
         budget=row.budget,
         curves={"validation loss": [[*point] for point in history.losses()["validation"]]},
     )
@@ -136,13 +142,27 @@ def _store(row: Row, out: Path) -> Path:
     return out / ("parsing.store" if row.part == "table4" else "text.store")
 
 
-def _finished(row: Row, out: Path) -> Result | None:
-    """Return the result of a row that is complete; refuse one of other settings."""
+def _text_fingerprint(row: Row, out: Path) -> str:
+    """Return a hash of a row's text. Files that the store has seen are not read again."""
+    known = None
+    with suppress(DataError):
+        known = read_manifest(_store(row, out))["inputs"]
+    return read_inputs(row.recipe.data, Path(), known).text_fingerprint
+
+
+def _finished(row: Row, out: Path, text: str) -> Result | None:
+    """Return the result of a row that is complete; refuse one of other text or settings."""
     done = find_result(out, row.part, row.name)
     if done is None:
         return None
     path = result_path(out, row.part, row.name)
-    changed = differences(parse_recipe(done.recipe), row.recipe)
+    if done.text not in ("", text):
+        raise ConfigError(
+            f"{path} was measured with other text than {row.corpus} names now; use another folder "
+            "with --out, or delete the file and its run"
+        )
+    recipe = parse_recipe(done.recipe)
+    changed = changed_settings(recipe, row.recipe, is_same_text=done.text == text)
     if changed:
         name, (before, now) = next(iter(changed.items()))
         raise ConfigError(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transduce.config import Recipe
+from transduce.config import CorpusConfig, Recipe
 from transduce.errors import DataError
 from transduce.monitoring.software import commit, version
-from transduce.recipe import update_recipe
+from transduce.recipe import differences, update_recipe
 from transduce.storage.disk import whole_file
 
 VERSION = 1  # of the JSON
@@ -30,7 +31,8 @@ class Result:
     hardware: dict[str, Any]
     flops: float | None = None  # of training, counted
     recipe: str = ""  # all settings of a training run, as TOML
-    corpus: str = ""
+    corpus: str = ""  # as the user named it
+    text: str = ""  # a hash of the text; results of older versions have none
     budget: float | None = None  # the share of the paper's steps
     curves: dict[str, list[list[float]]] = field(default_factory=dict)  # points by name
 
@@ -80,16 +82,61 @@ def parse_recipe(toml: str) -> Recipe:
     return update_recipe(Recipe(), tomllib.loads(toml))
 
 
+def changed_settings(
+    recipe: Recipe, other: Recipe, *, is_same_text: bool
+) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which two recipes differ, as `differences` does.
+
+    Where the same text lies does not matter.
+    """
+    if is_same_text:
+        return differences(_without_paths(recipe), _without_paths(other))
+    return differences(recipe, other)
+
+
+def _without_paths(recipe: Recipe) -> Recipe:
+    """Return the recipe with nameless files in all of its corpora."""
+    data = replace(
+        recipe.data,
+        corpora=_nameless(recipe.data.corpora),
+        validation=_nameless(recipe.data.validation),
+        test=_nameless(recipe.data.test),
+    )
+    return replace(recipe, data=data)
+
+
+def _nameless(corpora: Sequence[CorpusConfig]) -> tuple[CorpusConfig, ...]:
+    return tuple(replace(corpus, source=("",), target=()) for corpus in corpora)
+
+
 def remarks(result: Result, commit: str, base: Result | None = None) -> str:
     """Return what distinguishes a result from others: its code, and its budget or text."""
     parts = []
     if result.commit != commit:
         parts.append(f"commit {short(result.commit)}")
+    return "; ".join([*parts, *unlike(result, base)])
+
+
+def unlike(result: Result, base: Result | None) -> list[str]:
+    """Return why a result cannot be compared with that of base: its budget or its text."""
+    reasons = []
     if base is not None and result.budget != base.budget:
-        parts.append(f"budget {result.budget:g}, base has {base.budget:g}")
-    if base is not None and result.corpus != base.corpus:
-        parts.append(f"text {result.corpus}, base has {base.corpus}")
-    return "; ".join(parts)
+        reasons.append(f"budget {result.budget:g}, base has {base.budget:g}")
+    if base is not None and not has_same_text(result, base):
+        reasons.append(f"text {_text(result)}, base has {_text(base)}")
+    return reasons
+
+
+def has_same_text(result: Result, other: Result) -> bool:
+    """Return whether two results have the same text; of older ones, only its name is known."""
+    if result.text and other.text:
+        return result.text == other.text
+    return result.corpus == other.corpus
+
+
+def _text(result: Result) -> str:
+    """Return the name of a result's text, with the beginning of its hash."""
+    return f"{result.corpus} ({result.text[:7]})" if result.text else result.corpus
 
 
 def short(commit: str) -> str:

@@ -12,7 +12,14 @@ from transduce.paper.budget import scaled
 from transduce.paper.chart import line_chart
 from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Figure, Section, Table
-from transduce.paper.results import Result, load_results, parse_recipe, remarks
+from transduce.paper.results import (
+    Result,
+    changed_settings,
+    load_results,
+    parse_recipe,
+    remarks,
+    unlike,
+)
 from transduce.presets import BASE, TABLE_3
 from transduce.recipe import differences
 
@@ -27,9 +34,11 @@ def rows(names: Sequence[str], plan: Plan) -> list[Row]:
 
 def section(out: Path, commit: str) -> Section:
     """Return what is known so far of Table 3."""
-    results = load_results(out, PART)
+    # A file may have the name of no row that this version knows.
+    found = load_results(out, PART)
+    results = {name: result for name, result in found.items() if SEED.sub("", name) in TABLE_3}
     base = results.get("base")
-    comparable = {name: one for name, one in results.items() if _is_comparable(name, one, base)}
+    comparable = {name: one for name, one in results.items() if base and not _unlike(one, base)}
     lines = [_line(name, results.get(name), base, commit) for name in TABLE_3]
     for name, result in results.items():
         if SEED.search(name):
@@ -64,7 +73,9 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         perplexity = f"{result.numbers['perplexity']:.2f}"
         bleu = f"{_bleu(result):.1f}"
         parameters = result.numbers["parameters"]
-        note = "; ".join(filter(None, [remarks(result, commit, base), _unlike(row, result, base)]))
+        note = remarks(result, commit)
+        if base is not None:
+            note = "; ".join(filter(None, [note, *_unlike(result, base)]))
         if base is not None and name != "base":
             difference = f"{_bleu(result) - _bleu(base):+.1f}"
             speed = f"{_speed(result) / _speed(base):.2f}"
@@ -84,23 +95,24 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
     ]
 
 
-def _is_comparable(name: str, result: Result, base: Result | None) -> bool:
-    """Return whether a row had the budget, the text and the settings of base."""
-    if base is None:
-        return False
-    is_alike = result.budget == base.budget and result.corpus == base.corpus
-    return is_alike and not _unlike(SEED.sub("", name), result, base)
+def _unlike(result: Result, base: Result) -> list[str]:
+    """Return why a row cannot be compared with base: its budget, its text or other settings."""
+    reasons = unlike(result, base)
+    if result.budget is None or result.budget != base.budget:
+        return reasons  # settings differ with the budget
 
-
-def _unlike(row: str, result: Result, base: Result | None) -> str:
-    """Return which settings differ from base's although the row does not change them."""
-    if base is None or result.budget is None or result.budget != base.budget:
-        return ""
-    budget = result.budget
-    expected = differences(scaled(TABLE_3[row], budget), scaled(BASE, budget))
-    found = differences(parse_recipe(result.recipe), parse_recipe(base.recipe))
+    # Settings that differ from base's although the row does not change them.
+    row = TABLE_3[SEED.sub("", result.row)]
+    expected = differences(scaled(row, result.budget), scaled(BASE, result.budget))
+    found = changed_settings(
+        parse_recipe(result.recipe),
+        parse_recipe(base.recipe),
+        is_same_text=bool(result.text) and result.text == base.text,
+    )
     others = found.keys() - expected.keys() - {"training.learning_rate", "training.seed"}
-    return f"other settings than base: {', '.join(sorted(others))}" if others else ""
+    if others:
+        reasons.append(f"other settings than base: {', '.join(sorted(others))}")
+    return reasons
 
 
 def _figures(results: Mapping[str, Result]) -> list[Figure]:

@@ -17,6 +17,7 @@ from transduce.config import CleanConfig, CorpusConfig, DataConfig, TokenizerCon
 from transduce.data.cleaning.rules import RULES
 from transduce.data.readers.compression import plain_suffix
 from transduce.data.text_folder import whole_file
+from transduce.data.tokenizer import SPACE_MARK
 from transduce.errors import ConfigError, DataError
 from transduce.paper.bracket_score import score_brackets
 from transduce.paper.budget import changed_recipe, with_the_papers_rate
@@ -35,9 +36,8 @@ SUFFIXES = (".trees", ".mrg", ".parse", ".ptb", ".txt")
 UNKNOWN = "UNK"
 LEAST_COUNT = 2  # a word that the training trees have less often is unknown
 SPECIAL_TOKENS = 3  # the end of a sentence, SentencePiece's unknown token, and padding
-# Words that SentencePiece does not take for words, and its sign of a space.
+# Words that SentencePiece does not take for words.
 RESERVED = ("<unk>", "<s>", "</s>", "<pad>")
-SPACE_SIGN = "\u2581"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def row(
 
 def _is_plain(word: str) -> bool:
     """Return whether a word can be a token."""
-    return word not in RESERVED and SPACE_SIGN not in word
+    return word not in RESERVED and SPACE_MARK not in word
 
 
 def _check_trees(treebank: Treebank, folder: Path, out: Path, name: str) -> None:

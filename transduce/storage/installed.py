@@ -72,6 +72,16 @@ def find_bundle(place: str | Path | None = None) -> Path:
     return Path(place)
 
 
+def names_bundle(word: str) -> bool:
+    """Return whether a word is the place of a bundle for `find_bundle`, and not just any text."""
+    try:
+        return _is_bundle(find_bundle(word))
+    except BundleError:
+        return True  # a run that has no bundle yet, for example
+    except OSError:
+        return False  # a text that is too long for a path
+
+
 def _default() -> Path:
     bundles = installed_bundles()
     if bundles:

@@ -37,7 +37,7 @@ def lock_run(run: Path) -> Iterator[None]:
         else:
             raise ConfigError(
                 f"another process trains in {run}; wait until it has finished, or choose another "
-                "folder with --run"
+                "folder for the run"
             )
         file.truncate(0)
         file.write(platform.node())

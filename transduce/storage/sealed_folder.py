@@ -129,7 +129,12 @@ def tidy(parent: Path, name: str = "") -> None:
 
 
 def current_folder(path: Path) -> Path:
-    """Return the folder, or the previous one while it is being replaced."""
+    """Return the folder, or the previous one while it is being replaced.
+
+    "." and ".." become absolute: only a path with a name has neighbours.
+    """
+    if path.name in ("", ".."):
+        path = Path(os.path.abspath(path))
     aside = _set_aside(path)
     return aside if not path.exists() and aside.exists() else path
 

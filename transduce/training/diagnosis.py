@@ -123,7 +123,8 @@ def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:
     if bf16:
         settings.append("training.precision=float32")
     return (
-        "start a new run, with --start-from if you want the best weights of this one, and try "
+        "start a new run, from the best weights of this one if you want (transduce train "
+        "--start-from), and try "
         f"{', or '.join(settings)}"
     )
 

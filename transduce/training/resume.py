@@ -56,7 +56,7 @@ def read_state(checkpoint: Checkpoint, run: Path, store: Store, hooks: Hooks) ->
     if state.tokenizers != tokenizer_fingerprints(store):
         raise ConfigError(
             f"{run} was started with another tokenizer than that of {store.path}; choose another "
-            "folder with --run, or use the first store again"
+            "folder for the run, or use the first store again"
         )
     return state
 

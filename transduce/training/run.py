@@ -32,7 +32,7 @@ class Run:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The validation record with the best BLEU, or without BLEU the lowest loss.
+        """The validation record with the best BLEU and then the lowest loss.
 
         Empty before the first validation.
         """

@@ -73,14 +73,14 @@ def check_folder(run: Path, recipe: Recipe) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{run} cannot be written, because {nearest} is not a writable folder; choose another "
-            "folder with --run"
+            "folder for the run"
         )
     # A recipe beside its text may have the same name as the recipe of a run.
     files_of_a_run = [run / name for name in (RUN_LOCK, FILE_NAME, "checkpoints")]
     if (run / RECIPE).exists() and not any(path.exists() for path in files_of_a_run):
         raise ConfigError(
             f"{run / RECIPE} does not belong to a run and would be overwritten; choose another "
-            "folder with --run"
+            "folder for the run"
         )
     # The vocabulary sizes are known only after the data is prepared.
     check_same_recipe(run, recipe, {"model.vocab_size", "model.source_vocab_size"})
@@ -95,7 +95,7 @@ def check_same_recipe(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -
         if name not in FREE_TO_CHANGE | free and not name.startswith("search."):
             raise ConfigError(
                 f"{run} was started with {name} = {started_with}, not {requested}; choose another "
-                "folder with --run"
+                "folder for the run"
             )
 
 
@@ -128,7 +128,7 @@ def started_from(run: Path) -> tuple[str, Path] | None:
     if not re.fullmatch(rb"[0-9a-f]{1,64}", fingerprint) or not path or b"\0" in path:
         raise CheckpointError(
             f"{note} does not have the fingerprint and the path of a bundle; remove it and pass "
-            "--start-from again, or choose another folder with --run"
+            "--start-from again, or choose another folder for the run"
         )
     return fingerprint.decode(), Path(os.fsdecode(path))
 
@@ -141,13 +141,13 @@ def check_same_start(run: Path, bundle: Bundle) -> None:
     if start is None:
         raise ConfigError(
             f"{run} was started without --start-from, not from {bundle.path}; choose another "
-            "folder with --run"
+            "folder for the run"
         )
     fingerprint, path = start
     if fingerprint != bundle.fingerprint:
         raise ConfigError(
-            f"{run} was started from {path}, not from {bundle.path}; choose another folder with "
-            "--run"
+            f"{run} was started from {path}, not from {bundle.path}; choose another folder for "
+            "the run"
         )
 
 
@@ -206,6 +206,6 @@ def find_finished(
     if (run / FINISHED).exists() and not checkpoints(run / "checkpoints"):
         raise CheckpointError(
             f"{run} is finished, but its checkpoints are gone, so it cannot train further; restore "
-            f"them, or start a new run from its model: --start-from {run} --run FOLDER"
+            f"them, or start a new run from its model: transduce train RECIPE --start-from {run}"
         )
     return None

@@ -123,7 +123,7 @@ class RunState:
         if self.latest.get(metric, -math.inf) >= needed:
             return StopReason(
                 f"reached {training.until} at step {self.step:,}",
-                how_to_continue="set another training.until (--until), or none",
+                how_to_continue="set another training.until, or none",
             )
 
         # The scores have stopped improving.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from transduce.config import Recipe
 from transduce.data.batches import Layout
 from transduce.data.store import Store
+from transduce.data.tokenizer import is_own
 from transduce.monitoring.hardware import hardware
 from transduce.monitoring.progress import Progress
 from transduce.monitoring.software import software
@@ -300,6 +302,19 @@ class ModelSelector:
         if state.judged_by in state.start:
             message += f" ({state.start[state.judged_by]:.1f} before fine-tuning)"
         return message
+
+    def next_step(self) -> str:
+        """Return how to translate with the best model: a command, or Python for the user's code."""
+        run = str(self.run)
+        own_parts = []
+        if self.hooks.model is not None:
+            own_parts.append(f"model={self.hooks.names['model']}")
+        if any(is_own(content) for content in self.store.tokenizer_files.values()):
+            own_parts.append("tokenizer=tokenizer")
+        if not own_parts:
+            return f"transduce translate --model {shlex.quote(run)} 'A sentence.'"
+        arguments = ", ".join([repr(run), *own_parts])
+        return f"transduce.Translator({arguments}).translate('A sentence.')"
 
     def _verify(self, path: Path) -> bool:
         intact = verifies(path)

@@ -187,7 +187,7 @@ class Trainer:
         if reason.final:
             if self.world.is_main:
                 self._conclude(selector)
-            selector.progress.finish(self.state.step, reason.message)
+            selector.progress.finish(self.state.step, reason.message, selector.next_step())
             if self.world.is_main:
                 mark_finished(self.run, self.state)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.data.tokenizer import EOS, SPACE_MARK, Tokenizer
 from transduce.errors import InputError
 from transduce.inspection.inspect import beam_search_of, model_facts, read_sentences
 from transduce.inspection.models import torch_engine
@@ -30,7 +30,6 @@ from transduce.translation.translator import Translator
 
 MOST_TOKENS = 48  # of the sentence that is shown
 EXTRA_TOKENS = 10  # that a translation with other positions may have more than the real one
-_SPACE_MARK = "\u2581"
 
 # The steps in order: name, title and section of the paper.
 STEPS = (
@@ -206,7 +205,7 @@ def _labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Return tokens as a reader sees them; a space before a token is not shown."""
     labels = []
     for token, piece in zip(ids, tokenizer.pieces(ids), strict=True):
-        text = piece.removeprefix(_SPACE_MARK).replace(_SPACE_MARK, " ")
+        text = piece.removeprefix(SPACE_MARK).replace(SPACE_MARK, " ")
         labels.append("</s>" if token == EOS else text or "␣")
     return labels
 
