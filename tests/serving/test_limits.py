@@ -330,6 +330,11 @@ def test_keys_are_read_from_a_file(tmp_path):
         read_keys(file)
     with pytest.raises(InputError, match="cannot be read"):
         read_keys(tmp_path / "nothing")
+    file.write_text("\ufeffone\n", encoding="utf-8")  # as editors of Windows write it
+    assert read_keys(file) == {"one"}
+    file.write_text("schlüssel\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="a header cannot have; expected ASCII"):
+        read_keys(file)
 
 
 @pytest.mark.parametrize(

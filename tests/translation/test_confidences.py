@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.translation.confidences import SPACE_MARK, restore_tokens
+from transduce.data.tokenizer import SPACE_MARK
+from transduce.translation.confidences import restore_tokens
 from transduce.translation.markup import Glossary, protect
 from transduce.translation.result import Token
 

@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.data.tokenizer import EOS, Tokenizer
+from transduce.data.tokenizer import EOS, SPACE_MARK, Tokenizer
 from transduce.model import Transformer
 from transduce.translation.tag_tree import words
 
 Links = tuple[tuple[int, int], ...]  # (word of the source, word of the translation)
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_SPACE_MARK = "\u2581"
 
 
 @torch.inference_mode()
@@ -133,7 +132,7 @@ def words_of_tokens(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: 
 
     # SentencePiece puts a space mark before the text, which is not a character of it.
     pieces = tokenizer.pieces(ids)
-    offset = -1 if pieces and pieces[0].startswith(_SPACE_MARK) else 0
+    offset = -1 if pieces and pieces[0].startswith(SPACE_MARK) else 0
     found = []
     for token, piece in zip(ids, pieces, strict=True):
         start = offset
@@ -142,7 +141,7 @@ def words_of_tokens(tokenizer: Tokenizer, ids: Sequence[int], text: str, shown: 
         elif _BYTE.fullmatch(piece):
             size = 1
         else:
-            size = len(piece.replace(_SPACE_MARK, " ").encode())
+            size = len(piece.replace(SPACE_MARK, " ").encode())
         offset = start + size
         found.append(range(bisect_right(ends, start), bisect_left(starts, offset)))
     return found

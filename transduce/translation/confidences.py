@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Sequence
 
+from transduce.data.tokenizer import SPACE_MARK
 from transduce.translation.markup import Protected
 from transduce.translation.restore import find_stand_ins
 from transduce.translation.result import Token
 
-SPACE_MARK = "\u2581"  # stands for a space in the pieces of SentencePiece
 _BYTE = re.compile(r"<0x([0-7][0-9A-F])>")  # a letter that is no piece
 
 

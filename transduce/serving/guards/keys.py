@@ -19,13 +19,17 @@ SCHEMES = ("bearer", "deepl-auth-key")
 def read_keys(file: Path) -> frozenset[str]:
     """Return the keys of a file, one on each line; a line that starts with # is a comment."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InputError(f"{file} cannot be read ({reason}); expected a file of API keys") from None
     keys = frozenset(line.strip() for line in lines if line.strip() and line.strip()[0] != "#")
     if not keys:
         raise ConfigError(f"{file} contains no key; expected one on each line")
+    if not all(map(str.isascii, keys)):
+        raise ConfigError(
+            f"{file} has a key with a character that a header cannot have; expected ASCII"
+        )
     return keys
 
 

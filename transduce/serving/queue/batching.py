@@ -184,7 +184,7 @@ class BatchingEngine(Queue):
         return self._workers > 1 and self._busy == self._workers - 1
 
     def _candidates(self) -> list[_Entry]:
-        """Return the calls of which a worker takes sentences: the last free one takes short ones."""
+        """Return the calls that a worker takes from: for the last free one, short ones."""
         short = [entry for entry in self._entries if not self._is_long(entry)]
         return short if short and self._is_last_free() else [*self._entries]
 
