@@ -26,7 +26,7 @@ from transduce.search.hypothesis import Hypothesis, Job
 from transduce.serving.load import send
 from transduce.serving.models import Models, with_queue
 from transduce.serving.processes.supervisor import HttpProcesses
-from transduce.serving.queue.batching import QueueSettings
+from transduce.serving.queue.turns import QueueSettings
 from transduce.serving.server import bind, make_server, prepare_process
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings

@@ -10,8 +10,9 @@ import torch
 from tests.gpu.test_decoding import build, ids, some_sources
 from transduce.config import SearchConfig
 from transduce.engines.torch import NOISE, TorchEngine, make_job
-from transduce.serving.queue.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue.batching import BatchingEngine
 from transduce.serving.queue.caller import Caller, calling
+from transduce.serving.queue.turns import QueueSettings
 from transduce.serving.refusals import Cancelled
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pytest
 from tests.serving.running import running, running_processes
 from tests.serving.test_server import stop_under_load
 from transduce.serving.models import load_models
-from transduce.serving.queue.batching import QueueSettings
+from transduce.serving.queue.turns import QueueSettings
 
 BODY = json.dumps({"text": "42 hours", "n_best": 2}).encode()
 GOOD = (

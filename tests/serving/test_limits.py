@@ -12,7 +12,7 @@ from tests.serving.running import running
 from transduce.errors import ConfigError, InputError
 from transduce.serving.guards.keys import read_keys
 from transduce.serving.models import load_models
-from transduce.serving.queue.batching import QueueSettings
+from transduce.serving.queue.turns import QueueSettings
 from transduce.serving.settings import ServerSettings
 
 REQUEST = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"

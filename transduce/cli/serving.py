@@ -80,7 +80,7 @@ def serve(
     from transduce.serving.guards.keys import read_keys
     from transduce.serving.models import load_models
     from transduce.serving.processes.supervisor import choose_count, run_processes
-    from transduce.serving.queue.batching import QueueSettings
+    from transduce.serving.queue.turns import QueueSettings
     from transduce.serving.server import bind, run
     from transduce.serving.service import Service
     from transduce.serving.settings import ServerSettings

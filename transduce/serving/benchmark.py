@@ -26,7 +26,7 @@ from transduce.recipe import adjusted
 from transduce.serving.load import ask, send
 from transduce.serving.models import Models, load_models
 from transduce.serving.processes.supervisor import HttpProcesses, choose_count
-from transduce.serving.queue.batching import QueueSettings
+from transduce.serving.queue.turns import QueueSettings
 from transduce.serving.server import bind, make_server
 from transduce.serving.service import Service
 from transduce.serving.settings import ServerSettings

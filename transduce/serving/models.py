@@ -14,8 +14,9 @@ from transduce.data.languages import base_language
 from transduce.data.tokenizer import EOS
 from transduce.engines.choose import MOST_WORKERS, EngineName, Precision, choose_engine
 from transduce.errors import BundleError, ConfigError, InputError, TransduceError
-from transduce.serving.queue.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue.batching import BatchingEngine
 from transduce.serving.queue.calls import Queue
+from transduce.serving.queue.turns import QueueSettings
 from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.translation.translator import Translator

@@ -19,9 +19,10 @@ from tests.serving.running import running_processes
 from tests.serving.test_server import ask, process, stop_under_load
 from transduce.errors import ConfigError, TransduceError
 from transduce.serving.models import load_models
-from transduce.serving.processes import supervisor
+from transduce.serving.processes import handle, supervisor
 from transduce.serving.processes.supervisor import HttpProcesses, choose_count
-from transduce.serving.queue.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue.batching import BatchingEngine
+from transduce.serving.queue.turns import QueueSettings
 from transduce.serving.server import bind
 from transduce.serving.settings import ServerSettings
 
@@ -244,7 +245,9 @@ def test_a_client_that_has_gone_leaves_the_queue(held):
     first, second = (http.client.HTTPConnection("127.0.0.1", held.port) for _ in range(2))
     with contextlib.closing(first):
         first.request(*translate())
-        wait_until(lambda: held.queue._running)  # the first one is searched, the second waits
+        wait_until(
+            lambda: held.queue._turns._searched
+        )  # the first one is searched, the second waits
         with contextlib.closing(second):
             second.request(*translate())
             wait_until(lambda: held.queue.waiting_tokens)
@@ -426,10 +429,10 @@ def test_a_process_that_cannot_be_replaced_at_once_is_replaced_later(make_server
         popen = subprocess.Popen
 
         def fail(*arguments, **options):
-            monkeypatch.setattr(supervisor.subprocess, "Popen", popen)
+            monkeypatch.setattr(handle.subprocess, "Popen", popen)
             raise OSError(24, "Too many open files")
 
-        monkeypatch.setattr(supervisor.subprocess, "Popen", fail)
+        monkeypatch.setattr(handle.subprocess, "Popen", fail)
         first.process.kill()
         wait_until(lambda: server.processes._processes[0] is not first)
     assert said[1] == "no other process for HTTP could be started (Too many open files)"

@@ -10,9 +10,10 @@ import pytest
 
 from transduce.config import SearchConfig
 from transduce.search.hypothesis import Hypothesis
-from transduce.serving.queue import batching
-from transduce.serving.queue.batching import BatchingEngine, QueueSettings
+from transduce.serving.queue import turns
+from transduce.serving.queue.batching import BatchingEngine
 from transduce.serving.queue.caller import Caller, calling
+from transduce.serving.queue.turns import QueueSettings
 from transduce.serving.refusals import Busy, Cancelled, RequestError
 
 CONFIG = SearchConfig()
@@ -138,7 +139,7 @@ def test_a_document_alone_takes_small_batches_until_no_other_request_is_expected
     queue.search([[1]], CONFIG)
     queue.search([[1]] * 20, CONFIG)
     assert [len(batch) for batch in echo.batches[1:]] == [5, 5, 5, 5]
-    monkeypatch.setattr(batching, "QUIET", 0.0)
+    monkeypatch.setattr(turns, "QUIET", 0.0)
     queue.search([[1]] * 40, CONFIG)
     assert [len(batch) for batch in echo.batches[5:]] == [20, 20]
 
@@ -379,7 +380,7 @@ def test_documents_take_all_workers_when_no_other_request_is_expected(
     wait_until(lambda: len(echo.batches) == 2)
     time.sleep(0.1)
     assert len(echo.batches) == 2  # the other worker waits for the next request
-    monkeypatch.setattr(batching, "QUIET", 0.0)
+    monkeypatch.setattr(turns, "QUIET", 0.0)
     with queue._changed:
         queue._changed.notify()
     wait_until(lambda: len(echo.batches) == 3)
@@ -409,7 +410,7 @@ def test_a_text_of_some_sentences_takes_all_workers(make, echo, threads):
     start = time.monotonic()
     text = threads.submit(queue.search, [[2]] * 10, CONFIG)
     wait_until(lambda: len(echo.batches) == 3)
-    assert time.monotonic() - start < batching.QUIET / 2
+    assert time.monotonic() - start < turns.QUIET / 2
     echo.go.set()
     assert len(text.result(10)) == 10
 
