@@ -89,70 +89,69 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
     if unknown:
         pattern = _with_unknown(pattern.pattern, unknown)
     matches = list(pattern.finditer(text))
-    terms = glossary.terms if glossary else {}
-    is_term = [bool(glossary and match["term"]) for match in matches]
     partners = _pairs([match["tag"] for match in matches])
-    name = _unused_name(text)
-    numbers = itertools.count(1)
-
-    # Build the plain text, and note where each span was in it.
-    plain = _PlainText()
-    offsets = []
-    stand_ins = []
-    end = 0  # of the last match
-    for match, partner in zip(matches, partners, strict=True):
-        between = text[end : match.start()]
-        if between:
-            plain.add(between)
-        end = match.end()
-        if match["tag"]:
-            stand_in = ""
-            # A tag without a partner, such as <br>, keeps words apart.
-            plain.keep_apart = plain.keep_apart or partner < 0
-        else:
-            stand_in = f"{name}{next(numbers)}"
-            plain.add_stand_in(stand_in)
-        stand_ins.append(stand_in)
-        offsets.append(len(plain.text) - len(stand_in))
-    plain.add(text[end:])
-    plain_text = plain.text.rstrip()
-    if not matches:
-        return Protected(plain_text)
+    plain = _plain_text(text, matches, partners)
 
     # Describe each span by the words around it.
-    ranges = words(plain_text)
+    ranges = words(plain.text)
     starts = [start for start, _ in ranges]
     ends = [end for _, end in ranges]
     spans = []
-    for match, offset, partner, stand_in, term in zip(
-        matches, offsets, partners, stand_ins, is_term, strict=True
-    ):
+    is_term = [bool(glossary and match["term"]) for match in matches]
+    for index, match in enumerate(matches):
+        offset, stand_in = plain.places[index]
+        partner = partners[index]
         word = bisect_right(ends, offset)
-        last = bisect_left(starts, offsets[partner]) if partner >= 0 else word
+        last = bisect_left(starts, plain.places[partner][0]) if partner >= 0 else word
         is_single_tag = partner < 0 and not stand_in
-        left = offset - 1 in plain.added_spaces
-        right = offset + len(stand_in) in plain.added_spaces
-        before = text[match.start() - 1 : match.start()]
-        after = text[match.end() : match.end() + 1]
-        follows = is_single_tag and after.isspace() and bool(before.strip())
-        spans.append(
-            Span(
-                text=terms[match[0]] if term else match[0],
-                source=match[0],
-                word=word,
-                end=max(word, last),
-                partner=partner,
-                stand_in=stand_in,
-                glued=(left, right) if stand_in else (is_single_tag and right, False),
-                spaced=(
-                    is_single_tag and before.isspace(),
-                    is_single_tag and after.isspace() and not follows,
-                ),
-                follows=follows,
-                is_long_word=bool(match["long_word"]),
-            )
+        spaced, follows = _spacing(text, match) if is_single_tag else ((False, False), False)
+        space_follows = offset + len(stand_in) in plain.added_spaces
+        glued = (False, False)
+        if stand_in:
+            glued = (offset - 1 in plain.added_spaces, space_follows)
+        elif is_single_tag:
+            glued = (space_follows, False)
+        span = Span(
+            text=glossary.terms[match[0]] if glossary and is_term[index] else match[0],
+            source=match[0],
+            word=word,
+            end=max(word, last),
+            partner=partner,
+            stand_in=stand_in,
+            glued=glued,
+            spaced=spaced,
+            follows=follows,
+            is_long_word=bool(match["long_word"]),
         )
-    return Protected(plain_text, tuple(spans), any(is_term))
+        spans.append(span)
+    return Protected(plain.text, tuple(spans), any(is_term))
+
+
+def _plain_text(text: str, matches: Sequence[re.Match[str]], partners: list[int]) -> _PlainText:
+    """Return a text without its tags, and with stand-ins for everything else that matches."""
+    plain = _PlainText()
+    name = _unused_name(text)
+    numbers = itertools.count(1)
+    end = 0  # of the last match
+    for match, partner in zip(matches, partners, strict=True):
+        plain.add(text[end : match.start()])
+        end = match.end()
+        if match["tag"]:
+            # A tag without a partner, such as <br>, keeps words apart.
+            plain.leave_out_tag(keeps_apart=partner < 0)
+        else:
+            plain.add_stand_in(f"{name}{next(numbers)}")
+    plain.add(text[end:])
+    plain.text = plain.text.rstrip()
+    return plain
+
+
+def _spacing(text: str, tag: re.Match[str]) -> tuple[tuple[bool, bool], bool]:
+    """Return whether a tag has spaces on its left and right, and whether it follows a word."""
+    before = text[max(0, tag.start() - 1) : tag.start()]
+    after = text[tag.end() : tag.end() + 1]
+    follows = after.isspace() and bool(before.strip())
+    return (before.isspace(), after.isspace() and not follows), follows
 
 
 @functools.lru_cache(maxsize=64)
@@ -181,17 +180,25 @@ class _PlainText:
         self.text = ""
         self.keep_apart = False  # whether the next part must not form a word with the last one
         self.added_spaces: set[int] = set()  # positions of spaces that keep stand-ins apart
+        self.places: list[tuple[int, str]] = []  # where each span is, and its stand-in
 
     def add(self, part: str) -> None:
         """Append a part of the source."""
-        self._append(part)
-        self.keep_apart = False
+        if part:
+            self._append(part)
+            self.keep_apart = False
+
+    def leave_out_tag(self, *, keeps_apart: bool) -> None:
+        """Note the place of a tag."""
+        self.keep_apart = self.keep_apart or keeps_apart
+        self.places.append((len(self.text), ""))
 
     def add_stand_in(self, stand_in: str) -> None:
         """Append a stand-in, apart from both neighbours."""
         self.keep_apart = True
         self._append(stand_in)
         self.keep_apart = True
+        self.places.append((len(self.text) - len(stand_in), stand_in))
 
     def _append(self, part: str) -> None:
         part = _visible(part)
