@@ -16,8 +16,7 @@ from tests.model.conftest import CHOICES, VARIANTS
 from tests.trained import MODEL
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
-from transduce.engines import conversion
-from transduce.engines import ctranslate2 as engines
+from transduce.engines import conversion, ctranslate2, kept_conversion
 from transduce.engines.choose import choose_engine
 from transduce.engines.conversion import convert, refusal
 from transduce.engines.ctranslate2 import CTranslate2Engine
@@ -187,7 +186,7 @@ def test_what_cannot_be_carried_is_refused_by_name(changes, message, bundle, tmp
 def test_auto_takes_it_on_a_cpu_and_converts_once(bundle, monkeypatch):
     assert isinstance(Translator(bundle, device="cpu").engine, CTranslate2Engine)
     assert [path.name for path in bundle.path.with_name("demo.ctranslate2").glob("*-int8")]
-    monkeypatch.setattr(engines, "convert", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(kept_conversion, "convert", lambda *_: pytest.fail("converted again"))
     Translator(bundle, device="cpu")
 
 
@@ -197,10 +196,10 @@ def test_auto_takes_it_on_a_cpu_and_converts_once(bundle, monkeypatch):
 )
 def test_a_conversion_that_is_damaged_is_made_anew(bundle, tmp_path, damage):
     copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
-    model = engines.converted(copy, "float32") / "model.bin"
+    model = kept_conversion.kept_conversion(copy, "float32") / "model.bin"
     whole = model.read_bytes()
     model.write_bytes(damage(whole))
-    assert engines.converted(copy, "float32") == model.parent
+    assert kept_conversion.kept_conversion(copy, "float32") == model.parent
     assert model.read_bytes() == whole
 
 
@@ -222,7 +221,7 @@ def test_a_conversion_is_checked_on_one_thread(bundle, tmp_path, monkeypatch):
         lambda *_: seen.append(torch.get_num_threads()),
     )
     torch.set_num_threads(2)
-    engines.converted(random_bundle(tmp_path / "b", bundle.tokenizer_files), "int8")
+    kept_conversion.kept_conversion(random_bundle(tmp_path / "b", bundle.tokenizer_files), "int8")
     assert (seen, torch.get_num_threads()) == ([1], 2)
 
 
@@ -235,7 +234,7 @@ def test_each_core_of_a_small_machine_searches_on_its_own(
     """Two threads for one sentence take longer than one."""
     used = []
     monkeypatch.setattr(
-        engines,
+        ctranslate2,
         "CTranslate2Engine",
         lambda *_, workers, threads, **__: used.append((workers, threads)),
     )
@@ -247,7 +246,7 @@ def test_each_core_of_a_small_machine_searches_on_its_own(
 
 def test_nothing_is_written_into_the_package(bundle, tmp_path, monkeypatch):
     mine = random_bundle(tmp_path / "package" / "b", bundle.tokenizer_files)
-    monkeypatch.setattr(engines, "PACKAGED", tmp_path / "package")
+    monkeypatch.setattr(kept_conversion, "PACKAGED", tmp_path / "package")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     CTranslate2Engine(mine, "cpu")
     assert [path.name for path in mine.path.parent.iterdir()] == ["b"]
@@ -298,7 +297,7 @@ def test_translating_does_not_wait_for_torch(bundle):
 @pytest.mark.parametrize("file", ["config.json", "shared_vocabulary.json", "model.bin"])
 def test_every_file_of_a_conversion_is_verified(bundle, tmp_path, file):
     copy = load_bundle(shutil.copytree(bundle.path, tmp_path / "copy"))
-    folder = engines.converted(copy, "float32")
+    folder = kept_conversion.kept_conversion(copy, "float32")
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     CTranslate2Engine(copy, "cpu", quantization="float32")

@@ -1,6 +1,5 @@
 """Running a bundle in CTranslate2, the fast engine on a CPU.
 
-The bundle is converted on first use, and the result is kept beside it or in the user's cache.
 Greedy and beam search give the same results as `search`. Searches that CTranslate2 does differently
 (sampling, prefixes, forbidden tokens) are left to torch, or refused if the user requested
 CTranslate2. Two kinds of sentences are always searched again in torch, so that all engines give the
@@ -13,26 +12,19 @@ so a translation still does not depend on its neighbors. torch always considers 
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import SearchConfig
 from transduce.data.tokenizer import Tokenizer
-from transduce.engines.conversion import Quantization, convert, positions
-from transduce.errors import BundleError, ConfigError, ExportError, require
+from transduce.engines.conversion import Quantization, positions
+from transduce.engines.kept_conversion import kept_conversion
+from transduce.errors import ConfigError, require
 from transduce.search.hypothesis import Hypothesis
 from transduce.storage.bundle import Bundle
-from transduce.storage.disk import describe_failure
-from transduce.storage.installed import PACKAGED
-from transduce.storage.sealed_folder import Kind, seal_folder, verify_folder
 
 if TYPE_CHECKING:
     from transduce.engines.torch import TorchEngine
@@ -42,14 +34,6 @@ _DEFAULTS = SearchConfig()
 # Almost no length penalty, so that scores are log-probabilities. With 0, CTranslate2 would stop as
 # soon as the best hypothesis so far has ended.
 _NO_PENALTY = 1e-30
-CONVERTED = Kind(
-    name="CTranslate2 model",
-    version=1,
-    error=BundleError,
-    remedy="remove the folder; it is made again",
-)
-
-logger = logging.getLogger("transduce")
 
 
 class CTranslate2Engine:
@@ -83,7 +67,7 @@ class CTranslate2Engine:
         self.workers = workers
         _check_device(runtime, device)
         device_name, _, number = (device or "auto").partition(":")
-        folder = folder or converted(bundle, quantization)
+        folder = folder or kept_conversion(bundle, quantization)
         try:
             self._translator = runtime.Translator(
                 str(folder),
@@ -254,109 +238,3 @@ def _difference(config: SearchConfig) -> str | None:
     if config.beam_size <= endings == round(endings, 0) < 1e6:
         return None
     return f"search.patience is {config.patience}"
-
-
-def converted(bundle: Bundle, quantization: Quantization) -> Path:
-    """Return the folder of the converted model, which is made if necessary.
-
-    It is beside the bundle. For a bundle that came with the package, and where that folder cannot
-    be written, it is in the user's cache.
-    """
-    name = f"{bundle.fingerprint[:16]}-{quantization}"
-    places = _places(bundle)
-    for place in places:
-        if _is_complete(place / name):
-            return place / name
-    failures = []
-    for place in places:
-        try:
-            return _write_converted(bundle, quantization, place, name)
-        except OSError as error:
-            failures.append(f"to {place} ({describe_failure(error)})")
-    raise ExportError(
-        f"the CTranslate2 model cannot be written {' nor '.join(failures)}; make such a folder "
-        "writable"
-    )
-
-
-def _places(bundle: Bundle) -> list[Path]:
-    """Return the folders that may hold the converted models of a bundle, the best one first."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = caches / "transduce" / "ctranslate2"
-    if bundle.path.is_relative_to(PACKAGED):  # pip would not remove what is written there
-        return [cache]
-    return [bundle.path.with_name(f"{bundle.path.name}.ctranslate2"), cache]
-
-
-def _write_converted(bundle: Bundle, quantization: Quantization, place: Path, name: str) -> Path:
-    """Convert a bundle into a new folder of this name, or raise an OSError."""
-    place.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=place))
-    try:
-        _convert_and_check(bundle, work, quantization)
-        if place.parent == bundle.path.parent:
-            # Remove the models of bundles that were in this folder before.
-            for old in place.glob(f"*-{quantization}"):
-                shutil.rmtree(old, ignore_errors=True)
-        seal_folder(work, CONVERTED)
-        if not _is_complete(place / name):
-            shutil.rmtree(place / name, ignore_errors=True)
-        work.rename(place / name)
-        logger.warning("the model is now also in %s, converted to CTranslate2", place)
-    except OSError:
-        # Another process may have been faster.
-        if not _is_complete(place / name):
-            raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return place / name
-
-
-def _convert_and_check(bundle: Bundle, folder: Path, quantization: Quantization) -> None:
-    """Convert a bundle, and compare its log-probabilities in float32 with the model in torch.
-
-    An ExportError names the first difference. int8 rounds the weights of the same conversion.
-    """
-    from transduce.engines.self_check import compare_log_probs
-    from transduce.engines.torch import load_model
-
-    convert(bundle, folder, quantization)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as other:
-        exact = folder
-        if quantization != "float32":
-            exact = Path(other)
-            convert(bundle, exact, "float32")
-        with _one_thread():
-            engine = CTranslate2Engine(
-                bundle, "cpu", quantization="float32", folder=exact, threads=1
-            )
-            compare_log_probs(
-                load_model(bundle),
-                "CTranslate2",
-                lambda source, target: engine.log_probs(source, target[:-1]),
-            )
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread: two libraries that take turns on all cores wait for each other.
-
-    CTranslate2 sets the number of threads of torch, too.
-    """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _is_complete(folder: Path) -> bool:
-    """Return whether a converted model is complete and undamaged."""
-    try:
-        verify_folder(folder, CONVERTED)
-    except BundleError:
-        return False
-    return True

@@ -22,7 +22,8 @@ from transduce.config import ModelConfig
 from transduce.data.readers.lines import read_lines
 from transduce.data.tokenizer import Tokenizer
 from transduce.engines.conversion import Quantization, refusal
-from transduce.engines.ctranslate2 import BATCH_TOKENS, converted
+from transduce.engines.ctranslate2 import BATCH_TOKENS
+from transduce.engines.kept_conversion import kept_conversion
 from transduce.errors import ConfigError, InputError, MissingExtra, require
 from transduce.recipe import adjusted
 from transduce.storage.bundle import Bundle, load_bundle
@@ -135,7 +136,7 @@ def contender(
     sources = tokenizer.encode_batch(sentences)
     if library == "ctranslate2":
         runtime = require("ctranslate2", extra="ctranslate2")
-        folder = converted(bundle, precision)  # type: ignore[arg-type]
+        folder = kept_conversion(bundle, precision)  # type: ignore[arg-type]
         direct = runtime.Translator(str(folder), compute_type=precision)
         pieces = [tokenizer.pieces(source) for source in sources]
         options: dict[str, Any] = {
