@@ -16,7 +16,7 @@ from tests.engines.test_torch import ids, source_pad
 from tests.model.conftest import SOURCES, VARIANTS, build
 from transduce.config import SearchConfig
 from transduce.engines.buffers import buffered
-from transduce.engines.torch import log_probabilities
+from transduce.engines.model_calls import log_probabilities
 from transduce.errors import InputError
 from transduce.kernels.accelerate import accelerate
 from transduce.model import Tokens, attention

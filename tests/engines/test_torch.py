@@ -16,9 +16,11 @@ import torch
 from tests.model.conftest import SOURCES, VARIANTS, build
 from transduce.config import ModelConfig, SearchConfig
 from transduce.data.tokenizer import Tokenizer
+from transduce.engines import model_calls
 from transduce.engines import torch as engines
 from transduce.engines.buffers import buffered
-from transduce.engines.torch import TorchEngine, load_model, log_probabilities
+from transduce.engines.model_calls import log_probabilities
+from transduce.engines.torch import TorchEngine, load_model
 from transduce.errors import ConfigError
 from transduce.kernels import cpu
 from transduce.kernels.accelerate import accelerate
@@ -90,7 +92,7 @@ def test_threads_search_one_after_the_other(monkeypatch):
     def slow(tokens, state):
         sleep(0.01)
         steps.append((threading.get_ident(), model.training))
-        return engines.next_token(model, tokens, state)
+        return model_calls.next_token(model, tokens, state)
 
     def search(length):
         together.wait()

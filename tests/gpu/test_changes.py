@@ -7,7 +7,8 @@ import torch
 
 from tests.changes import CHANGES, MODERN, SOURCES, V, batch, build
 from transduce.config import SearchConfig
-from transduce.engines.torch import TorchEngine, teacher_forced
+from transduce.engines.model_calls import teacher_forced
+from transduce.engines.torch import TorchEngine
 from transduce.kernels.accelerate import accelerate
 from transduce.training.step import Learner
 

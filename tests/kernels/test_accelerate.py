@@ -136,7 +136,7 @@ def test_what_is_changed_counts_in_a_search(change, shape, frozen):
 
 def searched_by_hand(model):
     """Search one sentence at a time, by `encode` and `decode` alone."""
-    from transduce.engines.torch import log_probabilities
+    from transduce.engines.model_calls import log_probabilities
     from transduce.search.search import search
 
     def step(tokens, state):

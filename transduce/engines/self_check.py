@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from transduce.config import SearchConfig
-from transduce.engines.torch import Engine, log_probabilities, teacher_forced
+from transduce.engines.model_calls import log_probabilities, teacher_forced
+from transduce.engines.torch import Engine
 from transduce.errors import ExportError
 from transduce.model import Tokens
 

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.engines.torch import TorchEngine, load_model, log_probabilities, teacher_forced
+from transduce.engines.model_calls import log_probabilities, teacher_forced
+from transduce.engines.torch import TorchEngine, load_model
 from transduce.errors import InputError
 from transduce.model import PADDING_SEGMENT, Tokens
 from transduce.translation.translator import Translator

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from transduce.config import SearchConfig
-from transduce.engines.torch import next_token, start
+from transduce.engines.model_calls import next_token, start
 from transduce.model import Tokens
 from transduce.search.beams import Beams, begin, continuations, settle
 from transduce.search.candidates import EOS, NEVER

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transduce.config import ModelConfig, Recipe, TrainingConfig
-from transduce.engines.torch import refuse_other_protocol
+from transduce.engines.model_calls import refuse_other_protocol
 from transduce.errors import ConfigError, HookError, TransduceError, lacks_memory
 from transduce.model import Transformer
 from transduce.training.optimizer import build_optimizers, learning_rate

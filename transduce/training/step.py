@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from transduce.config import TrainingConfig
 from transduce.data.batches import up_to
-from transduce.engines.torch import teacher_forced
+from transduce.engines.model_calls import teacher_forced
 from transduce.model import Tokens
 from transduce.training.distributed import World, gradient_sync
 from transduce.training.hooks import Loss, call_loss

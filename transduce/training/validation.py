@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from transduce.config import Recipe
 from transduce.data.batches import Batch, Layout, in_order
 from transduce.data.store import Section, Store
+from transduce.engines.model_calls import teacher_forced
 from transduce.engines.self_check import search_difference
-from transduce.engines.torch import TorchEngine, teacher_forced
+from transduce.engines.torch import TorchEngine
 from transduce.evaluation.scores import score
 from transduce.kernels.accelerate import accelerate
 from transduce.training.distributed import World
