@@ -20,16 +20,15 @@ from transduce.engines.model_calls import log_probabilities
 from transduce.errors import InputError
 from transduce.kernels.accelerate import accelerate
 from transduce.model import Tokens, attention
-from transduce.search import beams as searches
-from transduce.search.beams import begin
+from transduce.search import beam_step
+from transduce.search.beams import _map_tensors, begin
 from transduce.search.candidates import candidates, enforce
 from transduce.search.hypothesis import Job
 from transduce.search.search import search, sentence_seed
 
 pytest.importorskip("triton")
 
-from transduce.engines.cuda import continuous_batching as slots
-from transduce.engines.cuda import graphs
+from transduce.engines.cuda import continuous_batching, graphs, slots
 from transduce.engines.cuda.fixed_state import FixedState
 from transduce.kernels import decoding as kernels
 from transduce.kernels.beam_step import fits, settle
@@ -183,7 +182,7 @@ def test_the_picks_of_logits_are_the_candidates_of_log_probabilities(V, levels, 
 
 
 def copy(beams):
-    return searches._map_tensors(lambda tensor: tensor.clone(), beams)
+    return _map_tensors(lambda tensor: tensor.clone(), beams)
 
 
 # Always the same examples, and none is made smaller: the interpreter takes its time.
@@ -216,7 +215,7 @@ def test_settling_in_place_equals_the_search_in_torch(config, ties, seed, data):
         )
         held = enforce(*both, next_one, forced.view(B, K), at, expected.limit, config)
         alive = expected.alive()
-        expected, rows, said = searches.settle(expected, *held, config, pad=V - 1)
+        expected, rows, said = beam_step.settle(expected, *held, config, pad=V - 1)
         before = expected_ancestors[rows]
         expected_ancestors = before.where(
             torch.arange(W) < at.repeat_interleave(K)[:, None], rows[:, None].int()
@@ -319,7 +318,9 @@ def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
     model, plain, chance = searchable(), build(N=1, h=1).float(), random.Random(1)
     sources = [[*chance.choices(range(2, 30), k=chance.randint(1, 40)), 0] for _ in range(4)]
     jobs = jobs_of(sources, config, [(), (3, 4), (), (5,)])
-    monkeypatch.setattr(slots, "ROOM", 2 * 32 * config.width)  # few places: they are refilled
+    monkeypatch.setattr(
+        continuous_batching, "ROOM", 2 * 32 * config.width
+    )  # few places: they are refilled
     assert fits(config) == (config.temperature == 0 and not config.no_repeat_ngram)
 
     def decode(tokens, cache):
@@ -332,8 +333,10 @@ def test_places_of_fixed_shape_find_the_same(config, monkeypatch):
         said = {"prefixes": [job.prefix], "seeds": [job.seed]}
         expected += search(decode, cache, [job.limit], model.config.pad, config, **said)
     kept = {}
-    next(slots.search(model, jobs[::-1], config, kept))  # and the rest is never asked for
-    found = dict(slots.search(model, jobs, config, kept))
+    next(
+        continuous_batching.search(model, jobs[::-1], config, kept)
+    )  # and the rest is never asked for
+    found = dict(continuous_batching.search(model, jobs, config, kept))
     assert ids(found[i] for i in range(4)) == ids(expected)
     for i, hypotheses in enumerate(expected):
         for ours, theirs in zip(found[i], hypotheses, strict=True):
@@ -367,28 +370,30 @@ def test_jobs_join_a_running_search_and_leave_it_if_cancelled_and_find_the_same(
     model, config = searchable(), SearchConfig(beam_size=2, max_length=2)
     sources = [[5, 6, 0], [*range(2, 8), 0], [7, 0], [8, 0]]
     jobs = jobs_of(sources, config, [(), (), (3,), ()])
-    monkeypatch.setattr(slots, "STREAM_SOURCE", 4)
-    monkeypatch.setattr(slots, "STREAM_PLACES", 2)
+    monkeypatch.setattr(continuous_batching, "STREAM_SOURCE", 4)
+    monkeypatch.setattr(continuous_batching, "STREAM_PLACES", 2)
     feed = Arriving(jobs, unwanted=[3])
-    found = dict(slots.stream(model, feed, config, {}))
-    expected = dict(slots.search(model, jobs[:3], config, {}))
+    found = dict(continuous_batching.stream(model, feed, config, {}))
+    expected = dict(continuous_batching.search(model, jobs[:3], config, {}))
     assert ids(found[i] for i in range(3)) == ids(expected[i] for i in range(3))
     assert len(found) == 3
     assert {longest for _, longest in feed.asked} == {4, 8}  # two shapes, one after the other
 
 
-@pytest.mark.parametrize(("count", "steps"), [(1, slots.STEPS), (3, slots.STREAM_STEPS)])
+@pytest.mark.parametrize(
+    ("count", "steps"), [(1, slots.STEPS), (3, continuous_batching.STREAM_STEPS)]
+)
 @torch.inference_mode()
 def test_a_stream_looks_less_often_for_finished_sentences_if_there_are_many(
     count, steps, monkeypatch
 ):
     config = SearchConfig(beam_size=1, min_length=5, max_length=5)
     jobs = jobs_of([[5, 6, 0]] * count, config, [()] * count)
-    monkeypatch.setattr(slots, "STREAM_PLACES", 8)
+    monkeypatch.setattr(continuous_batching, "STREAM_PLACES", 8)
     feed = MagicMock(longest=MagicMock(side_effect=[3, 0]), cancelled=tuple)
     feed.take.side_effect = [jobs, *[[]] * 9]
     kept = {}
-    assert len(dict(slots.stream(searchable(), feed, config, kept))) == count
+    assert len(dict(continuous_batching.stream(searchable(), feed, config, kept))) == count
     (places,) = kept.values()
     rounds = {int(name.split()[0]) for name in places.graphs.recorded if name.endswith(" steps")}
     assert max(rounds) == steps
@@ -414,8 +419,12 @@ def test_a_graph_is_recorded_on_the_device_of_its_search(monkeypatch):
 @torch.inference_mode()
 def test_long_sources_take_room_even_if_little_is_said(monkeypatch):
     model, config, kept = searchable(), SearchConfig(beam_size=1, max_length=2), {}
-    monkeypatch.setattr(slots, "ROOM", 3 * 64)
-    list(slots.search(model, jobs_of([[5] * 50 + [0]] * 5, config, [()] * 5), config, kept))
+    monkeypatch.setattr(continuous_batching, "ROOM", 3 * 64)
+    list(
+        continuous_batching.search(
+            model, jobs_of([[5] * 50 + [0]] * 5, config, [()] * 5), config, kept
+        )
+    )
     assert [one.state.kept.shape[:2] for one in kept.values()] == [(3, 64)]
 
 
@@ -423,15 +432,19 @@ def test_long_sources_take_room_even_if_little_is_said(monkeypatch):
 def test_a_bad_prefix_and_an_empty_source_are_refused():
     model, config = searchable(), SearchConfig(max_length=3)
     with pytest.raises(InputError, match="end of sentence"):
-        list(slots.search(model, jobs_of([[5, 0]], config, [(1, 0)]), config, {}))
+        list(continuous_batching.search(model, jobs_of([[5, 0]], config, [(1, 0)]), config, {}))
     with pytest.raises(InputError, match="empty sequence"):
-        list(slots.search(model, jobs_of([[]], config, [()]), config, {}))
+        list(continuous_batching.search(model, jobs_of([[]], config, [()]), config, {}))
     learned = searchable(positions="learned", max_positions=4)
     with pytest.raises(InputError, match="found a sequence of 5 tokens; learned positions end"):
         list(
-            slots.search(learned, jobs_of([[5, 0], [5, 6, 7, 8, 0]], config, [(), ()]), config, {})
+            continuous_batching.search(
+                learned, jobs_of([[5, 0], [5, 6, 7, 8, 0]], config, [(), ()]), config, {}
+            )
         )
-    assert list(slots.search(model, [], config, {})) == []  # nothing is asked, nothing is wrong
+    assert (
+        list(continuous_batching.search(model, [], config, {})) == []
+    )  # nothing is asked, nothing is wrong
 
 
 # The interpreter's, about what is not a number.
@@ -441,7 +454,7 @@ def test_a_model_that_gives_no_number_is_named():
     model, config = searchable(), SearchConfig(max_length=3)
     model.target_embedding.weight.fill_(torch.nan)
     with pytest.raises(InputError, match="zero or NaN"):
-        list(slots.search(model, jobs_of([[5, 0]], config, [()]), config, {}))
+        list(continuous_batching.search(model, jobs_of([[5, 0]], config, [()]), config, {}))
 
 
 @torch.inference_mode()
@@ -454,7 +467,7 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
         slots.Slots,
     )
     jobs = jobs_of([[5, 0]], config, [()])
-    expected = dict(slots.search(model, jobs, config, {}))
+    expected = dict(continuous_batching.search(model, jobs, config, {}))
     kept["another shape"], made = None, []
 
     def short_of_memory(*arguments):
@@ -465,8 +478,8 @@ def test_shapes_that_are_kept_make_room_for_a_new_one(monkeypatch):
             raise torch.OutOfMemoryError
         return one
 
-    monkeypatch.setattr(slots, "Slots", short_of_memory)
-    assert dict(slots.search(model, jobs, config, kept)) == expected
+    monkeypatch.setattr(continuous_batching, "Slots", short_of_memory)
+    assert dict(continuous_batching.search(model, jobs, config, kept)) == expected
     assert tried == [
         (["another shape"], []),
         ([], [None]),
@@ -492,7 +505,7 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch)
     config = SearchConfig(beam_size=2, min_length=9, max_length=9)
     jobs = jobs_of([[5, 7 + i, 0] for i in range(7)], config, [()] * 7)
     jobs[:3] = [job._replace(limit=1) for job in jobs[:3]]
-    expected = dict(slots.search(model, jobs, config, {}))
+    expected = dict(continuous_batching.search(model, jobs, config, {}))
     steps = slots.Slots._steps
 
     def short_of_memory(self, count):
@@ -502,10 +515,10 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch)
         steps(self, count)
 
     monkeypatch.setattr(slots.Slots, "_steps", short_of_memory)
-    found = list(slots.search(model, jobs, config, {}))
+    found = list(continuous_batching.search(model, jobs, config, {}))
     assert list(dict.fromkeys(sizes)) == [8, 4, 2]
     sizes.clear()
-    assert len(list(slots.search(model, jobs, config, {}))) == len(jobs)
+    assert len(list(continuous_batching.search(model, jobs, config, {}))) == len(jobs)
     assert set(sizes) == {2}  # which had found room
     assert len(found) == len(jobs)  # nothing twice
     assert {number: [one.ids for one in each] for number, each in found} == {
@@ -515,7 +528,7 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_fewer_places(monkeypatch)
         slots.Slots, "_steps", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError)
     )
     with pytest.raises(torch.OutOfMemoryError):
-        list(slots.search(model, jobs, config, {}))
+        list(continuous_batching.search(model, jobs, config, {}))
 
 
 @torch.inference_mode()
@@ -526,5 +539,9 @@ def test_no_step_is_taken_that_nobody_needs(monkeypatch):
     monkeypatch.setattr(
         slots.Slots, "_steps", lambda self, count: [counts.append(count), steps(self, count)]
     )
-    dict(slots.search(searchable(), jobs_of([[5, 6, 0], [7, 0]], config, [(), ()]), config, {}))
+    dict(
+        continuous_batching.search(
+            searchable(), jobs_of([[5, 6, 0], [7, 0]], config, [(), ()]), config, {}
+        )
+    )
     assert sum(counts) == 5

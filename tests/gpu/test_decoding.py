@@ -134,11 +134,11 @@ def test_batches_of_any_size_share_what_was_recorded(count):
 
 
 def test_a_place_that_is_free_takes_the_next_sentence(monkeypatch):
-    from transduce.engines.cuda import continuous_batching as slots
+    from transduce.engines.cuda import continuous_batching
 
     model, sources, config = build(), some_sources(100), SearchConfig(max_extra=10)
     expected = ids(TorchEngine(model).search(sources, config))
-    monkeypatch.setattr(slots, "ROOM", 8 * 4 * 96)
+    monkeypatch.setattr(continuous_batching, "ROOM", 8 * 4 * 96)
     engine = TorchEngine(model.cuda(), device="cuda")
     assert [ids(engine.search(sources, config)) for _ in range(2)] == [expected] * 2
 

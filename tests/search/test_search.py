@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, InputError
-from transduce.search.beams import advance, begin
+from transduce.search.beam_step import advance
+from transduce.search.beams import begin
 from transduce.search.candidates import best_tokens
 from transduce.search.search import Ensemble, ensemble, results, search, sentence_seed
 

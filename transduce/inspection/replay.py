@@ -17,7 +17,8 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.engines.model_calls import next_token, start
 from transduce.model import Tokens
-from transduce.search.beams import Beams, begin, continuations, settle
+from transduce.search.beam_step import continuations, settle
+from transduce.search.beams import Beams, begin
 from transduce.search.candidates import EOS, NEVER
 from transduce.search.hypothesis import Hypothesis
 from transduce.search.search import Ensemble, ensemble, search

@@ -1,7 +1,7 @@
 """One step of beam search (§6.1) on a GPU, in one Triton kernel and in place.
 
-It equals `search.candidates.enforce` and `search.beams.settle`, which take dozens of small torch
-kernels for each token. One program handles each sentence.
+It equals `search.candidates.enforce` and `search.beam_step.settle`, which take dozens of small
+torch kernels for each token. One program handles each sentence.
 
 A beam is small, so nothing is sorted: the place of a candidate is the number of candidates ahead of
 it, those with a higher score or with the same score and an earlier place in the order (`_ahead`).
@@ -119,8 +119,8 @@ def _settle(
         values, ids, ends, forced, wanted, t, least, most, b, k, flat, K, C
     )
 
-    # Rank the candidates, as `beams._rank`: a hypothesis ends if its end is among the K best of all
-    # candidates, and the K best others live on.
+    # Rank the candidates, as `search.beam_step` does: a hypothesis ends if its end is among the K
+    # best of all candidates, and the K best others live on.
     row = flat // C
     total = tl.load(live_scores + b * K + row, mask=row < K, other=NEVER) + value
     end_total = score + end
@@ -153,7 +153,7 @@ def _settle(
     next_ended = tl.maximum(_at(before_place, before, n + 1), _at(closed_place, closed, n + 1))
     count = tl.load(endings + b) + tl.sum(closes.to(tl.int32), 0)
 
-    # Whether the search is over, and how close all decisions were (see `beams.settle`).
+    # Whether the search is over, and how close all decisions were (see `settle`).
     worst = tl.max(tl.where(n == N - 1, ended, NEVER), 0)
     best = tl.max(tl.where(k < K, new_score, NEVER), 0)
     attainable = tl.div_rn(best, tl.load(penalty + b * (W + 1) + most + 1))

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from transduce.config import SearchConfig
 from transduce.errors import InputError
-from transduce.search.beams import Beams, advance, begin
+from transduce.search.beam_step import advance
+from transduce.search.beams import Beams, begin
 from transduce.search.candidates import EOS, NEVER, UNK, best_tokens
 from transduce.search.hypothesis import Hypothesis
 
