@@ -6,7 +6,8 @@ import pytest
 
 from transduce.presets import BASE, MODERN
 from transduce.recipe import load_recipe
-from transduce.training.diagnosis import diagnose, divergence_advice, settings_advice
+from transduce.training.diagnosis import diagnose, divergence_advice
+from transduce.training.plan import settings_advice
 
 SOURCES = [
     "Two men are sitting on a bench .",

@@ -37,7 +37,6 @@ from transduce.storage.checkpoint import (
 )
 from transduce.storage.lock import lock_run
 from transduce.storage.sealed_folder import seal_folder
-from transduce.training.diagnosis import plan
 from transduce.training.distributed import World
 from transduce.training.fine_tuning import describe_change
 from transduce.training.memory import (
@@ -46,9 +45,10 @@ from transduce.training.memory import (
     choose_micro_batches,
     out_of_memory_note,
 )
+from transduce.training.plan import plan
 from transduce.training.run_folder import FINISHED, read_finished, started_from
 from transduce.training.run_state import RunState
-from transduce.training.selection import ModelSelector
+from transduce.training.scoring import Scorer
 from transduce.training.signals import catch_signals
 from transduce.training.step import Learner
 from transduce.training.train import train as train_from_recipe
@@ -165,9 +165,9 @@ def test_a_stopped_run_has_reported_every_step(prepared, tmp_path, monkeypatch):
 
 
 def test_validation_does_not_count_as_step_time(prepared, tmp_path, monkeypatch):
-    score = ModelSelector.score
+    score = Scorer.score
     monkeypatch.setattr(
-        ModelSelector, "score", lambda self, weights: time.sleep(2) or score(self, weights)
+        Scorer, "score", lambda self, weights: time.sleep(2) or score(self, weights)
     )
     recipe = change(prepared[1], report_every=5, validate_every=6, save_every=6, steps=12)
     train(recipe, prepared[2], tmp_path / "run", ALONE)
@@ -573,7 +573,7 @@ def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(
 ):
     scores = iter([4.0, 1.0, 3.0, 2.0, 5.0])
     monkeypatch.setattr(
-        "transduce.training.selection.validate",
+        "transduce.training.scoring.validate",
         lambda *_, **__: Validation(-next(scores), 1, *[math.nan] * 2, [], [], []),
     )
     best = change(
@@ -739,14 +739,14 @@ def test_common_options_train(prepared, tmp_path, settings):
 def test_a_validation_without_memory_is_repeated_and_nothing_is_lost(
     prepared, whole, tmp_path, monkeypatch
 ):
-    score, calls = ModelSelector.score, count(1)
+    score, calls = Scorer.score, count(1)
 
     def cramped(self, weights, world=None):
         if next(calls) == 2:  # of the last step
             raise torch.OutOfMemoryError("no room")
         return score(self, weights, world)
 
-    monkeypatch.setattr(ModelSelector, "score", cramped)
+    monkeypatch.setattr(Scorer, "score", cramped)
     train(prepared[1], prepared[2], tmp_path / "run", ALONE)
     assert_same_run(tmp_path / "run", whole)
     assert losses(tmp_path / "run", "validation") == losses(whole, "validation")
@@ -774,7 +774,7 @@ def test_an_average_is_not_taken_for_the_last_validation(
         bleu = next(scores)
         return Validation(2.0, 7.4, bleu, 50.0, ["s"], ["r"], [f"text of {bleu}"])
 
-    monkeypatch.setattr("transduce.training.selection.validate", scored)
+    monkeypatch.setattr("transduce.training.scoring.validate", scored)
     run = tmp_path / "run"
     state = train(change(prepared[1], average_checkpoints=2), prepared[2], run, ALONE)
     shown = capsys.readouterr().err

@@ -43,6 +43,10 @@ class World:
         """Whether this is rank 0, the only one that prints and writes files."""
         return self.rank == 0
 
+    def alone(self) -> World:
+        """Return a world of this process only, for work that rank 0 does by itself."""
+        return World(0, 1, self.device)
+
     def total(self, value: Tensor) -> Tensor:
         """Return the sum of a tensor over all ranks."""
         if self.size > 1:

@@ -69,7 +69,7 @@ class Learning:
         obstacles = {
             "several ranks": self._world.size > 1,
             "training.recompute": self._training.recompute,
-            "custom optimizers": self._hooks.optimizers is not None,
+            "custom optimizers": self.own_optimizers,
             "a custom loss": self._hooks.loss is not None,
             "rows of different lengths": self.layout == "padded",
         }
@@ -129,6 +129,16 @@ class Learning:
         return groups
 
     @property
+    def precision(self) -> str:
+        """The precision of products, as users write it."""
+        return "bf16" if self.bf16 else "float32"
+
+    @property
+    def own_optimizers(self) -> bool:
+        """Whether the optimizers are the user's."""
+        return self._hooks.optimizers is not None
+
+    @property
     def groups(self) -> set[str]:
         """The names of the groups that `collect` returns after a step."""
         return {"model", "optimiser"} | ({"ema"} if self._training.ema else set())
@@ -141,7 +151,7 @@ class Learning:
             return average_misfit(self.model, saved)
         if group == "optimiser":
             parameter_groups = sum(len(optimizer.param_groups) for optimizer in self.optimizers)
-            standard = self._hooks.optimizers is None
+            standard = not self.own_optimizers
             return optimizer_misfit(
                 self.model,
                 saved,

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from transduce.config import Recipe
 from transduce.describe import training_memory
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, RankError
 from transduce.training.distributed import World, layers_of
 
 MOST_MICRO_BATCHES = 1024
@@ -35,6 +35,25 @@ def choose_micro_batches(recipe: Recipe, world: World, run: Path) -> int:
 def out_of_memory_note(run: Path, world: World, micro_batches: int) -> Path:
     """Return the file that notes: this many micro-batches on this many ranks need more memory."""
     return run / f"out-of-memory-{world.size}-ranks-{micro_batches}-micro-batches"
+
+
+def more_micro_batches(count: int, run: Path, world: World, *, all_ranks_know: bool) -> int:
+    """Return how many micro-batches to take after a step of this many ran out of memory.
+
+    If only this rank ran out of memory, the others wait for it in the middle of a step. Then it
+    leaves a note for the next attempt, and raises a RankError.
+    """
+    if count >= MOST_MICRO_BATCHES:
+        raise ConfigError(
+            f"out of memory with {count} micro-batches per step; choose a smaller model"
+        ) from None
+    if not all_ranks_know:
+        out_of_memory_note(run, world, count).touch()
+        raise RankError(
+            f"rank {world.rank} ran out of memory with {count} micro-batches per step; restart the "
+            f"run (torchrun --max-restarts does that), and it resumes with {2 * count}"
+        ) from None
+    return 2 * count
 
 
 def _estimate(recipe: Recipe, world: World) -> int:

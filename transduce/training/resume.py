@@ -1,4 +1,4 @@
-"""Find the checkpoint from which a run resumes, and refuse one that does not fit the run."""
+"""Resume a run from its newest checkpoint, which must fit it, or start it at step 0."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from transduce.data.store import Store
 from transduce.errors import CheckpointError, ConfigError
+from transduce.monitoring.metrics import FILE_NAME
+from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import PROGRESS, Checkpoint, load_newest
 from transduce.training.distributed import World
 from transduce.training.hooks import Hooks
@@ -16,7 +18,45 @@ from transduce.training.run_state import RunState
 DEFAULT_HOOK = "the recipe's"  # in messages, where no custom function was passed
 
 
-def find_checkpoint(run: Path, learning: Learning, hooks: Hooks, world: World) -> Checkpoint | None:
+def resume_or_start(
+    run: Path,
+    learning: Learning,
+    store: Store,
+    hooks: Hooks,
+    world: World,
+    start_from: Bundle | None,
+) -> tuple[RunState, list[tuple[str, str]]]:
+    """Restore the newest intact checkpoint, or start with new weights or those of a bundle.
+
+    Return the state of the run, and events to report, (kind, message).
+    """
+    checkpoint = _find_checkpoint(run, learning, hooks, world)
+    if checkpoint is not None:
+        state = _read_state(checkpoint, run, store, hooks)
+        groups = {group: checkpoint.tensors(group) for group in checkpoint.groups}
+        learning.restore(groups)
+        message = f"after step {checkpoint.step:,}"
+        if checkpoint.damaged:
+            message += f", the newest intact checkpoint: {'; '.join(checkpoint.damaged)}"
+        return state, [("resumed", f"{message}; precision: {learning.precision}")]
+
+    state = RunState(tokenizers=tokenizer_fingerprints(store), hooks=hooks.names)
+    messages = []
+    # The run was killed before its first save, or its checkpoints were removed.
+    if (run / FILE_NAME).exists():
+        messages.append(f"again from step 0: {run} was started before, but has no checkpoint")
+    if start_from is not None:
+        new = learning.load_weights(start_from.weights())
+        message = f"from {start_from.path}, with its model and its tokenizer"
+        if new:
+            message += f", except for {len(new)} weights that it does not have, such as {new[0]}"
+        messages.append(message)
+    return state, [("started", message) for message in messages]
+
+
+def _find_checkpoint(
+    run: Path, learning: Learning, hooks: Hooks, world: World
+) -> Checkpoint | None:
     """Return the newest intact checkpoint, which must be the same for all ranks."""
 
     def refuse_misfit(checkpoint: Checkpoint) -> None:
@@ -49,7 +89,7 @@ def _refuse_misfit(checkpoint: Checkpoint, learning: Learning, hooks: Hooks) -> 
             raise CheckpointError(f"{checkpoint.file(group)} is not of this run: {problem}")
 
 
-def read_state(checkpoint: Checkpoint, run: Path, store: Store, hooks: Hooks) -> RunState:
+def _read_state(checkpoint: Checkpoint, run: Path, store: Store, hooks: Hooks) -> RunState:
     """Return the state of the run, which must have the same hooks and tokenizers as before."""
     state = RunState.from_json(checkpoint.progress)
     _check_same_hooks(run, state.hooks, hooks.names)

@@ -13,26 +13,24 @@ from transduce.config import Recipe
 from transduce.data.sampler import Sampler
 from transduce.data.store import Store
 from transduce.describe import count_flops
-from transduce.errors import CheckpointError, ConfigError, HookError, RankError, lacks_memory
+from transduce.errors import CheckpointError, HookError, lacks_memory
 from transduce.monitoring.hardware import measure_flops, peak_flops
-from transduce.monitoring.metrics import FILE_NAME
 from transduce.monitoring.progress import Progress
 from transduce.storage.background_saver import BackgroundSaver
-from transduce.storage.bundle import Bundle
-from transduce.storage.checkpoint import Checkpoint, step_of
+from transduce.storage.bundle import Bundle, load_bundle
+from transduce.storage.checkpoint import step_of
+from transduce.storage.installed import find_bundle
 from transduce.storage.lock import lock_run
-from transduce.training.diagnosis import divergence_advice, plan, settings_advice
+from transduce.training.conclusion import conclusion, next_step
+from transduce.training.diagnosis import divergence_advice
 from transduce.training.distributed import OutOfMemory, World
 from transduce.training.hooks import Hooks
 from transduce.training.learning import Learning
-from transduce.training.memory import (
-    MOST_MICRO_BATCHES,
-    choose_micro_batches,
-    out_of_memory_note,
-)
+from transduce.training.memory import choose_micro_batches, more_micro_batches
 from transduce.training.meter import Meter
+from transduce.training.plan import plan, settings_events
 from transduce.training.prefetch import Prefetcher
-from transduce.training.resume import find_checkpoint, read_state, tokenizer_fingerprints
+from transduce.training.resume import resume_or_start, tokenizer_fingerprints
 from transduce.training.run_folder import (
     check_not_removed,
     check_same_recipe,
@@ -42,9 +40,11 @@ from transduce.training.run_folder import (
     set_vocabulary_sizes,
 )
 from transduce.training.run_state import RunState, StopReason
+from transduce.training.scoring import Scorer
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
 from transduce.training.step import MicroBatch, StepResult
+from transduce.training.timetable import Timetable
 
 MOST_SKIPPED = 10  # steps in a row with a gradient that is not finite, after which the run stops
 
@@ -90,47 +90,24 @@ class Trainer:
         self.world = world
         self.hooks = hooks
         self.start_from = start_from
-        # Events to report, (kind, message), as soon as the progress is open.
-        self.messages: list[tuple[str, str]] = []
         self.schedule = hooks.build_schedule(recipe)
+        self.timetable = Timetable(recipe.training)
         # Estimated before the model takes memory.
         self.micro_batches = choose_micro_batches(recipe, world, run)
         self.learning = Learning(recipe, world, hooks)
 
         # The state of the run: new, or that of the newest checkpoint.
-        self.state = RunState(tokenizers=tokenizer_fingerprints(store), hooks=hooks.names)
-        checkpoint = find_checkpoint(run, self.learning, hooks, world)
-        if checkpoint is not None:
-            self._resume(checkpoint)
-        else:
-            self._start(start_from)
+        self.state, events = resume_or_start(run, self.learning, store, hooks, world, start_from)
+        # Events to report, (kind, message), as soon as the progress is open.
+        self.events = [*events, *settings_events(recipe, self.learning, world.device)]
         self.sampler = Sampler.of(recipe, store, self.learning.layout)
-        self._describe_settings()
-
-    def _describe_settings(self) -> None:
-        """Add messages about the settings and what follows from them."""
-        self.messages += [("advice", advice) for advice in settings_advice(self.recipe.training)]
-        if self.world.device.type == "cuda":
-            graph = "the step is one CUDA graph"
-            if self.learning.graph_obstacle:
-                graph = f"no CUDA graph: {self.learning.graph_obstacle}"
-            self.messages.append(("kernels", f"{self.learning.acceleration}; {graph}"))
-        if self.hooks.optimizers is not None:
-            names = ", ".join(type(optimizer).__name__ for optimizer in self.learning.optimizers)
-            self.messages.append(
-                ("advice", f"the schedule sets the learning rate of {names}; its own lr is ignored")
-            )
 
     def _plan(self) -> str:
-        """Return how long the run is, in epochs and in time."""
+        """Return how long the run is, in epochs and in time, and its precision."""
         epochs = self.recipe.training.steps / max(self.sampler.steps_per_epoch, 1)
         speed = measure_flops(self.world.device, bf16=self.learning.bf16) * self.world.size
         estimate = plan(self.recipe, self.store.train.pairs, epochs, speed)
-        return f"{estimate}; precision: {self._precision}"
-
-    @property
-    def _precision(self) -> str:
-        return "bf16" if self.learning.bf16 else "float32"
+        return f"{estimate}; precision: {self.learning.precision}"
 
     def run_to_end(self) -> RunState:
         """Train until the last step, a goal, the end of patience, or a signal."""
@@ -145,23 +122,13 @@ class Trainer:
             catch_signals() as signals,
         ):
             # Report what happened while the run was set up.
-            for kind, message in self.messages:
+            for kind, message in self.events:
                 progress.event(state.step, kind, message)
             if not state.step and self.world.is_main:
                 progress.event(state.step, "plan", self._plan())
             if self.learning.graph is not None:
                 progress.event(state.step, "compiling", "kernels, and the step as one CUDA graph")
-            selector = ModelSelector(
-                self.recipe,
-                self.store,
-                self.run,
-                self.world,
-                state,
-                progress,
-                signals,
-                self.hooks,
-                self.learning.layout,
-            )
+            selector = self._build_selector(progress, signals)
 
             # Train. A mistake in a callback costs no step.
             try:
@@ -178,6 +145,28 @@ class Trainer:
             self._end(reason, selector)
         return state
 
+    def _build_selector(self, progress: Progress, signals: Signals) -> ModelSelector:
+        scorer = Scorer(
+            self.recipe,
+            self.store,
+            self.world,
+            self.state,
+            progress,
+            signals,
+            self.hooks,
+            self.learning.layout,
+        )
+        return ModelSelector(
+            self.recipe,
+            self.store,
+            self.run,
+            self.world,
+            self.state,
+            progress,
+            self.hooks,
+            scorer,
+        )
+
     def _end(self, reason: StopReason, selector: ModelSelector) -> None:
         """Complete the run, or report how it was stopped."""
         if reason.final and not self.learning.ema:
@@ -187,19 +176,21 @@ class Trainer:
         if reason.final:
             if self.world.is_main:
                 self._conclude(selector)
-            selector.progress.finish(self.state.step, reason.message, selector.next_step())
+            how_to_translate = next_step(self.run, self.store, self.hooks)
+            selector.progress.finish(self.state.step, reason.message, how_to_translate)
             if self.world.is_main:
                 mark_finished(self.run, self.state)
         else:
             selector.progress.event(self.state.step, "stop", reason.message)
-            self._note_signal(selector.signals)
+            self._note_signal(selector.scorer.signals)
 
     def _conclude(self, selector: ModelSelector) -> None:
         """Report the best model, and what fine-tuning has changed."""
-        if self.start_from is not None:
+        if self.start_from is not None and self.state.old_bleu is not None:
+            weights = load_bundle(find_bundle(self.run)).weights(self.world.device)
             with suppress(Interrupted):
-                selector.score_old_again(self.start_from)
-        selector.progress.event(self.state.step, "best", selector.conclusion())
+                selector.scorer.score_old_again(weights, self.start_from)
+        selector.progress.event(self.state.step, "best", conclusion(self.state, self.run))
 
     def _note_signal(self, signals: Signals) -> None:
         """Remember the signal that stopped this attempt: it decides the exit status.
@@ -219,7 +210,7 @@ class Trainer:
         # A model that is fine-tuned has scores already.
         if self.start_from is not None and not state.step and self.hooks.model is None:
             with suppress(Interrupted):
-                selector.score_start(self.learning.weights(), self.start_from)
+                selector.scorer.score_start(self.learning.weights(), self.start_from)
 
         # A signal may have interrupted the validation of this step, and may do so again.
         self._validate(selector)
@@ -237,7 +228,7 @@ class Trainer:
                     saver.look()  # raises if the last save failed
 
                     # Report before validating and saving, which do not count as step time.
-                    if self._report_is_due():
+                    if self.timetable.report_is_due(state.step):
                         check_not_removed(self.run)
                         self._count_skipped(meter.report(state.step), selector.progress)
                     reason = self._complete_step(selector, saver, meter)
@@ -260,23 +251,6 @@ class Trainer:
                 completed = state.step
         return reason or StopReason(f"{state.step:,} steps done")
 
-    def _report_is_due(self) -> bool:
-        training = self.recipe.training
-        intervals = (training.report_every, training.validate_every, training.save_every)
-        return any(self._is_due(interval) for interval in intervals)
-
-    def _is_due(self, interval: int) -> bool:
-        return self.state.step % interval == 0 or self.state.step == self.recipe.training.steps
-
-    def _save_is_due(self) -> bool:
-        """Return whether a checkpoint is due: the last ones, which are averaged, are closer."""
-        training = self.recipe.training
-        interval = training.save_every
-        first_averaged = training.steps - training.average_checkpoints * interval + 1
-        if training.early_save_every and self.state.step < first_averaged:
-            interval = training.early_save_every
-        return self._is_due(interval)
-
     def _complete_step(
         self, selector: ModelSelector, saver: BackgroundSaver, meter: Meter
     ) -> StopReason | None:
@@ -289,7 +263,7 @@ class Trainer:
         # skipped nothing changes, and saving would displace the last good checkpoint.
         scored = training.average == "best" and self.state.validated == self.state.step
         healthy = self.state.skipped_in_a_row < 2
-        if reason or scored or (healthy and self._save_is_due()):
+        if reason or scored or (healthy and self.timetable.save_is_due(self.state.step)):
             # The records must contain every step that a checkpoint contains.
             self._count_skipped(meter.report(self.state.step), selector.progress)
             self._save(selector, saver)
@@ -298,7 +272,7 @@ class Trainer:
     def _interruption(self, selector: ModelSelector) -> StopReason | None:
         """Return a reason to stop if any rank got a signal or a callback asks for it."""
         # All ranks must decide alike, so they agree on whether any has a reason.
-        received = selector.signals.received
+        received = selector.scorer.signals.received
         requested = selector.progress.stop_requested
         if not self.world.any(bool(received) or requested):
             return None
@@ -314,8 +288,8 @@ class Trainer:
 
     def _validate(self, selector: ModelSelector) -> None:
         """Validate and keep the model, if that is due and not yet done."""
-        training = self.recipe.training
-        if not self._is_due(training.validate_every) or self.state.validated == self.state.step:
+        step = self.state.step
+        if self.state.validated == step or not self.timetable.validation_is_due(step):
             return
         # After a signal, save first: the validation is repeated when the run resumes.
         if self._interruption(selector):
@@ -324,7 +298,7 @@ class Trainer:
         weights = self.learning.weights()
         # An interrupted validation leaves the state as it was.
         with suppress(Interrupted):
-            selector.keep(selector.score(weights), weights)
+            selector.keep(selector.scorer.score(weights), weights)
 
     def _step(
         self, micro_batches: Sequence[MicroBatch], target_tokens: int, step: int
@@ -332,25 +306,10 @@ class Trainer:
         return self.learning.step(micro_batches, target_tokens, step, self.schedule(step))
 
     def _halve_micro_batches(self, progress: Progress, all_ranks_know: bool) -> None:
-        """Use twice as many micro-batches of half the size: the same gradient, less memory.
-
-        If only this rank ran out of memory, the others wait for it in the middle of a step. Then
-        it leaves a note for the next attempt, and ends.
-        """
-        if self.micro_batches >= MOST_MICRO_BATCHES:
-            raise ConfigError(
-                f"out of memory with {self.micro_batches} micro-batches per step; choose a "
-                "smaller model"
-            ) from None
-        if not all_ranks_know:
-            out_of_memory_note(self.run, self.world, self.micro_batches).touch()
-            raise RankError(
-                f"rank {self.world.rank} ran out of memory with {self.micro_batches} micro-batches "
-                "per step; restart the run (torchrun --max-restarts does that), and it resumes "
-                f"with {2 * self.micro_batches}"
-            ) from None
-
-        self.micro_batches *= 2
+        """Use twice as many micro-batches of half the size: the same gradient, less memory."""
+        self.micro_batches = more_micro_batches(
+            self.micro_batches, self.run, self.world, all_ranks_know=all_ranks_know
+        )
         self.learning.forget_step()
         progress.event(
             self.state.step,
@@ -390,34 +349,6 @@ class Trainer:
         if self.recipe.training.average == "best":
             protect = [step_of(path) for path in selector.checkpoints_to_average()]
         saver.save(self.state.step, groups, self.state.to_json(), protect)
-
-    def _resume(self, checkpoint: Checkpoint) -> None:
-        """Restore the state of a checkpoint."""
-        self.state = read_state(checkpoint, self.run, self.store, self.hooks)
-        groups = {group: checkpoint.tensors(group) for group in checkpoint.groups}
-        self.learning.restore(groups)
-        message = f"after step {checkpoint.step:,}"
-        if checkpoint.damaged:
-            message += f", the newest intact checkpoint: {'; '.join(checkpoint.damaged)}"
-        self.messages.append(("resumed", f"{message}; precision: {self._precision}"))
-
-    def _start(self, start_from: Bundle | None) -> None:
-        """Start at step 0, with the weights of a bundle if there is one."""
-        # The run was killed before its first save, or its checkpoints were removed.
-        if (self.run / FILE_NAME).exists():
-            self.messages.append(
-                (
-                    "started",
-                    f"again from step 0: {self.run} was started before, but has no checkpoint",
-                )
-            )
-        if start_from is None:
-            return
-        new = self.learning.load_weights(start_from.weights())
-        message = f"from {start_from.path}, with its model and its tokenizer"
-        if new:
-            message += f", except for {len(new)} weights that it does not have, such as {new[0]}"
-        self.messages.append(("started", message))
 
     def _open_progress(self) -> Progress:
         if not self.world.is_main:
