@@ -91,10 +91,12 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
     check_vocabulary(recipe)
 
+    # The tree of layers, of a model whose weights take no memory.
     with torch.device("meta"):
         model = Transformer(recipe.model)
     lines = [f"Transformer  {_size(model):,} parameters", *_tree(model, "")]
 
+    # The settings in which it differs from base.
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
     for name in ("data.corpora", "data.validation", "data.test"):
@@ -104,6 +106,7 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
     if not changes:
         lines.append("  nothing")
 
+    # What training and translation cost.
     costs = _costs(recipe, batch_tokens, batch_sentences)
     width = max(map(len, costs))
     lines.append("")

@@ -84,6 +84,7 @@ def read_recipe(path: Path, other_preset: str | None = None) -> Recipe:
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply; expected a recipe") from None
 
+    # Start from the preset, and change what the file says.
     if other_preset is not None:
         tree["preset"] = other_preset
     if "preset" not in tree:

@@ -62,6 +62,8 @@ def _object_schema(kind: type, section: str) -> dict[str, Any]:
     descriptions = setting_descriptions(kind)
     hints = settings_of(kind)
     ranges = RANGES.get(section, {})
+
+    # Describe each setting: its meaning, its type, its range and its default.
     properties: dict[str, Any] = {}
     required: list[str] = []
     for item in fields(kind):

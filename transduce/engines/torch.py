@@ -197,6 +197,7 @@ class TorchEngine:
         self, jobs: Sequence[Job], config: SearchConfig, token_scores: bool
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield the number and the hypotheses of each job."""
+        # On a GPU the standard model has a search of its own.
         if self.device.type == "cuda" and len(self.models) == 1 and not self._deviation:
             from transduce.engines.cuda import continuous_batching  # needs Triton
 
@@ -206,6 +207,7 @@ class TorchEngine:
                 )
             return
 
+        # All other models are searched batch by batch.
         model_config = self.models[0].config
         step = ensemble([partial(next_token, model) for model in self.models])
         for batch in batches(jobs, config):

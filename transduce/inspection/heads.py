@@ -38,6 +38,8 @@ def attentions(model: Any) -> dict[Kind, list[Any]]:
         "decoder": ("decoder", "self_attention"),
         "cross": ("decoder", "cross_attention"),
     }
+
+    # Find the layers of each stack, and in each layer the attention.
     found: dict[Kind, list[Any]] = {}
     for kind, (stack, name) in places.items():
         layers = getattr(model, stack, None)
@@ -89,6 +91,8 @@ def find_heads(model: Any, names: Iterable[str | Head]) -> tuple[Head, ...]:
 def switched_off(model: Any, heads: Iterable[Head]) -> Iterator[None]:
     """Switch heads off: their part of the input of W^O (§3.2.2) is zero until the block ends."""
     modules = attentions(model)
+
+    # One hook for each attention module, whichever of its heads are chosen.
     by_attention: dict[Any, list[int]] = {}
     for head in heads:
         attention = modules[head.kind][head.layer - 1]

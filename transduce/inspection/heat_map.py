@@ -24,6 +24,8 @@ def heat_map(title: str, note: str, changes: Mapping[Kind, Array]) -> str:
     """
     largest = max(float(np.abs(values).max(initial=0)) for values in changes.values()) or 1.0
     parts = [write(10, 20, title, weight="bold"), write(10, 40, note, fill="#555")]
+
+    # One block of squares for each kind of attention, from top to bottom.
     top = 78
     width = 0.0
     for kind, values in changes.items():
@@ -32,6 +34,8 @@ def heat_map(title: str, note: str, changes: Mapping[Kind, Array]) -> str:
         for index in range(h):
             x = 74 + CELL * index + CELL / 2
             parts.append(write(x, top + 20, f"head {index + 1}", "middle", "#555", size=10))
+
+        # A row of squares for each layer.
         for (layer, index), value in np.ndenumerate(values):
             x = 74 + CELL * index
             y = top + 26 + ROW * layer

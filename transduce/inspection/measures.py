@@ -17,10 +17,13 @@ def measure(
     attention: dict[Kind, Array], source: Side, target: Side, links: Sequence[tuple[int, int]]
 ) -> tuple[HeadMeasures, ...]:
     """Return the measures of all heads; `links` are the aligned (source, target) words."""
+    # The word of each position, on each side.
     source_words: Words = [token.word for token in source.tokens]
     target_words: Words = [token.word for token in target.tokens]
     # The decoder reads its input: the start, then all target tokens but the last.
     input_words: Words = [None, *target_words[:-1]]
+
+    # The positions of special keys: the start, the end, and punctuation.
     starts = np.arange(len(target_words)) == 0
     ends = np.arange(len(source_words)) == len(source_words) - 1
     source_marks = _punctuation(source)

@@ -28,11 +28,14 @@ def torch_engine(translator: Translator) -> TorchEngine:
     if translator in _loaded:
         return _loaded[translator]
 
+    # Load the model of a bundle in torch.
     bundle = translator.bundle
     is_ensemble = isinstance(engine, TorchEngine) and len(engine.models) > 1
     if bundle is not None and bundle.own_model is None and not is_ensemble:
         _loaded[translator] = TorchEngine(load_model(bundle), frozen=True)
         return _loaded[translator]
+
+    # An ensemble, or a model in memory, is copied in float32.
     if not isinstance(engine, TorchEngine):
         raise InputError(
             f"the engine {type(engine).__name__} has no model in torch, so its attention cannot be "

@@ -56,9 +56,13 @@ def _steps(inspection: Inspection) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("step", "token", "probability", "looks at", "other candidates"):
         table.add_column(name, justify="right" if name in ("step", "probability") else "left")
+
+    # The weights of one layer, as a mean over its heads and summed over the tokens of each word.
     cross = inspection.attention["cross"]
     weights = cross[alignment_layer(len(cross))].mean(0)  # (T, S)
     labels, by_word = _by_word(inspection.source, weights)
+
+    # One row for each token of the translation.
     rows = zip(inspection.target.tokens, inspection.steps, by_word, strict=True)
     for number, (token, step, attended) in enumerate(rows, start=1):
         others = [
@@ -146,6 +150,8 @@ def _distant_words(inspection: Inspection) -> Table:
 def print_importance(importance: Importance) -> None:
     """Print a table with a row for each layer and a column for each head."""
     console = _console()
+
+    # What the numbers mean.
     if importance.by == "loss":
         heading = f"loss with all heads: {importance.full:.4f} nats per token"
         meaning = "rise of the loss without each head"
@@ -153,6 +159,8 @@ def print_importance(importance: Importance) -> None:
         heading = f"BLEU with all heads: {importance.full:.2f}"
         meaning = "fall of BLEU without each head"
     console.print(f"{heading}, {importance.sentences:,} sentences; {meaning}:")
+
+    # A table for each kind of attention, with the strong changes marked.
     largest = max(float(values.max(initial=0)) for values in importance.changes.values())
     digits = 4 if importance.by == "loss" else 2
     for kind, values in importance.changes.items():
@@ -166,6 +174,8 @@ def print_importance(importance: Importance) -> None:
             table.add_row(str(layer), *cells)
         console.print()
         console.print(table)
+
+    # The heads that matter most, in one line.
     strongest = "  ".join(f"{head} {value:+.{digits}f}" for head, value in importance.ranked()[:5])
     console.print(f"\nmost important: {strongest}")
 

@@ -122,6 +122,8 @@ def _join_edges(
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     wanted = columns < D
+
+    # Find the token that crosses the border after this chunk, if it begins in the chunk.
     token = tl.load(tokens + (chunk + 1) * CHUNK, mask=(chunk + 1) * CHUNK < count, other=-1)
     begins = token != tl.load(tokens + chunk * CHUNK - 1, mask=chunk > 0, other=-2)
     if (
@@ -129,7 +131,10 @@ def _join_edges(
         & (token >= 0)
         & (token == tl.load(tokens + tl.minimum((chunk + 1) * CHUNK, count) - 1))
     ):
+        # Start with its sum in the chunk where it begins.
         total = tl.load(edges + (chunk * 2 + 1) * D + columns, mask=wanted, other=0.0)
+
+        # Add its sums in the next chunks, as long as these begin with the same token.
         goes_on = True
         while goes_on:
             chunks = chunk + 1 + tl.arange(0, CHUNKS)

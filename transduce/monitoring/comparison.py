@@ -73,11 +73,13 @@ def _table(histories: dict[str, History]) -> Table:
     for header in HEADERS:
         table.add_column(header, no_wrap=True)
     for run, history in histories.items():
+        # The run's best scores and its mean speed, as far as it has any.
         best = history.best
         validations = [*history.curve("validation", "loss"), *history.curve("average", "loss")]
         losses = [value for _, value in validations]
         tests = [value for _, value in history.curve("test", "bleu")]
         speeds = [value for _, value in history.curve("step", "target_tokens_per_second")]
+
         table.add_row(
             Text(run),
             history.status,

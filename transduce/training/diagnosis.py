@@ -39,6 +39,8 @@ def diagnose(sources: Texts, references: Texts, hypotheses: Texts, bleu: float) 
 def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:
     """Return what to try when gradients are not finite, except what the recipe does already."""
     training = recipe.training
+
+    # Lower the learning rate: to the paper's, or to a half.
     peak = peak_rate(recipe)
     paper_peak = (recipe.model.d_model * training.warmup_steps) ** -0.5
     if peak > 2 * paper_peak:
@@ -46,6 +48,7 @@ def divergence_advice(recipe: Recipe, *, bf16: bool) -> str:
     else:
         rate = f"{peak / 2:.2g} (now {peak:.2g})"
 
+    # Add the settings that make training more stable, unless the recipe has them.
     settings = [
         f"training.learning_rate={rate}",
         f"training.warmup_steps={2 * training.warmup_steps}",

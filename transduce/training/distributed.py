@@ -114,6 +114,7 @@ class World:
 
 def _read_environment() -> tuple[int, int]:
     """Return the number of processes and the rank on this machine, as torchrun has set them."""
+    # Read the numbers that are set.
     numbers: dict[str, int] = {}
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         text = os.environ.get(name)
@@ -125,6 +126,8 @@ def _read_environment() -> tuple[int, int]:
                 f"sets: unset {name}, or start with torchrun"
             )
         numbers[name] = int(text)
+
+    # With several processes, each must also know its rank, and where they meet.
     size = numbers.get("WORLD_SIZE", 1)
     if size > 1:
         needed = ("RANK", "MASTER_ADDR", "MASTER_PORT")

@@ -136,6 +136,8 @@ class ModelSelector:
         """
         if not self.world.is_main or not self.store.test.pairs:
             return reason
+
+        # Score the best model.
         place = find_bundle(self.run)
         bundle = load_bundle(place)
         weights = bundle.weights(self.world.device)
@@ -143,6 +145,8 @@ class ModelSelector:
             result = self.scorer.score_test(weights)
         except Interrupted:
             return self._postponed()
+
+        # Save its bundle again, with these scores.
         test = {
             "corpora": ", ".join(self.store.test.corpora),
             "sentences": self.store.test.pairs,
