@@ -356,6 +356,8 @@ def test_a_run_is_shown_with_curves_and_samples(open_runs):
     points = page.locator("polyline").all()
     assert [len(line.get_attribute("points").split()) for line in points] == [10, 10, 10, 10]
     expect(page.locator(".bitext")).to_contain_text("A <b>dog</b>.")
+    scores = page.get_by_label("Scores of the validation set").locator("text")
+    assert scores.all_text_contents() == ["0", "20", "40", "60", "step 100"]
     page.locator("nav a", has_text="training").click()
     expect(page.locator(".measures")).to_contain_text("50 of 100")
 

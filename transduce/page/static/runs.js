@@ -65,12 +65,17 @@ function runChart(title, series, floor = Infinity) {
   const [width, height, left] = [560, 250, 44];
   const end = Math.max(1, ...curves.map(({ points }) => points.at(-1)[0]));
   const values = curves.flatMap(({ points }) => points.map(([, value]) => value));
-  const [low, high] = [Math.min(floor, ...values), Math.max(...values)];
+  const [bottom, top] = [Math.min(floor, ...values), Math.max(...values)];
+  // Round numbers, 1, 2 or 5 times a power of ten apart.
+  const unit = 10 ** Math.floor(Math.log10((top - bottom || 1) / 4));
+  const gap = unit * [1, 2, 5, 10].find((factor) => 4 * factor * unit >= top - bottom);
+  const [low, high] = [Math.floor(bottom / gap), Math.ceil(top / gap)];
   const x = (step) => left + (step / end) * (width - left - 8);
-  const y = (value) => 8 + ((high - value) / (high - low || 1)) * (height - 40);
-  const label = (value, at, height) => svgElement("text", { x: at, y: height, "text-anchor": "end" }, value);
-  const ticks = (values.length ? [0, 0.25, 0.5, 0.75, 1] : []).map((share) => low + share * (high - low)).map((value) => [
-    svgElement("line", { x1: left, x2: width - 8, y1: y(value), y2: y(value) }), label(value.toFixed(high - low < 10 ? 2 : 0), left - 8, y(value) + 4)]);
+  const y = (value) => 8 + ((high - value / gap) / (high - low || 1)) * (height - 40);
+  const label = (text, x, y) => svgElement("text", { x, y, "text-anchor": "end" }, text);
+  const marks = Array.from({ length: values.length && high - low + 1 }, (_, index) => (low + index) * gap);
+  const ticks = marks.map((mark) => [
+    svgElement("line", { x1: left, x2: width - 8, y1: y(mark), y2: y(mark) }), label(+mark.toFixed(9), left - 8, y(mark) + 4)]);
   const lines = curves.map(({ points }, index) => svgElement("polyline", { class: `curve-${index + 1}`, points: points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
   const chart = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": title }, ticks, lines, label(`step ${end.toLocaleString("en")}`, width - 8, height - 6));
   return element("section", { class: "card" }, element("h2", {}, title), values.length ? chart : element("p", { class: "muted" }, "Nothing yet."),
