@@ -31,8 +31,14 @@ def test_a_port_in_use_is_reported_in_one_line():
             bind("127.0.0.1", port)
     with pytest.raises(ConfigError, match="port is 99999"):
         bind("127.0.0.1", 99999)
-    with pytest.raises(ConfigError, match="no-such-host"):
+    with pytest.raises(ConfigError, match=r"port 8000 of no-such-host.invalid \([A-Z][a-z ]+"):
         bind("no-such-host.invalid", 8000)
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "example..org", "ü..org"])
+def test_a_host_that_cannot_have_such_a_name_is_reported_in_one_line(host):
+    with pytest.raises(ConfigError, match=r"port 8000 of .* \(no host has such a name\); choose"):
+        bind(host, 8000)
 
 
 def test_the_body_of_an_answer_does_not_wait_until_its_head_is_confirmed():
