@@ -11,6 +11,7 @@ from tests.serving.running import running
 from transduce.engines.torch import TorchEngine
 from transduce.errors import BundleError, ConfigError, InputError
 from transduce.search.hypothesis import Hypothesis
+from transduce.serving import models as models_module
 from transduce.serving.models import load_models
 from transduce.storage.bundle import save_bundle
 
@@ -51,6 +52,26 @@ def test_a_damaged_bundle_is_named_and_the_others_are_served(bundle, copies, sai
         status, answer = server.post("/v1/translate", {"text": "a", "model": "damaged"})
         assert status == 404
         assert "model.safetensors" in answer["error"]
+
+
+def test_a_run_without_a_model_and_a_folder_that_cannot_be_read_do_not_stop_the_others(
+    bundle, said, tmp_path, monkeypatch
+):
+    (tmp_path / "begun" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "locked").mkdir()
+    find = models_module.find_bundle
+
+    def find_readable(place):
+        if place.name == "locked":
+            raise PermissionError(13, "Permission denied", str(place))
+        return find(place)
+
+    monkeypatch.setattr(models_module, "find_bundle", find_readable)
+    models = load(said, tmp_path / "begun", tmp_path / "locked", bundle.path)
+    assert [model.name for model in models.served] == [bundle.path.name]
+    assert said[0].startswith("begun is not served: the run ")
+    assert said[1].startswith("locked is not served: [Errno 13] Permission denied")
+    models.close()
 
 
 @pytest.mark.parametrize(
