@@ -1,6 +1,9 @@
 """Limits: slow, large, many and unknown clients, and what is written down about all of them."""
 
+import asyncio
 import contextlib
+import errno
+import http.client
 import json
 import socket
 import threading
@@ -10,6 +13,7 @@ import pytest
 
 from tests.serving.running import running
 from transduce.errors import ConfigError, InputError
+from transduce.serving.guards.connections import LimitedProtocol
 from transduce.serving.guards.keys import read_keys
 from transduce.serving.models import load_models
 from transduce.serving.queue.turns import QueueSettings
@@ -111,6 +115,45 @@ def test_a_body_that_is_not_complete_in_time_is_cut(strict, trickle):
         assert status == 408
         assert b"connection: close" in content
         assert time.monotonic() - start < 5
+
+
+def connect_with_little_memory(server):
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", server.port))
+    return connection
+
+
+def test_a_client_that_reads_nothing_is_cut_however_little_is_left_to_send(strict, monkeypatch):
+    transports = []
+    connection_made = LimitedProtocol.connection_made
+
+    def noting(self, transport):
+        connection_made(self, transport)
+        transports.append(transport)
+
+    monkeypatch.setattr(LimitedProtocol, "connection_made", noting)
+    with connect_with_little_memory(strict) as connection:
+        for _ in range(2_000):
+            connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
+            time.sleep(0.005)
+            if transports[0].get_write_buffer_size():
+                break
+        assert 0 < transports[0].get_write_buffer_size() < 65536
+        assert seconds_until_cut(connection, b"\r\n") < 3
+
+
+def test_a_client_that_reads_slowly_but_steadily_gets_all(strict):
+    data = b"x" * 12_000_000
+    name = asyncio.run(strict.service.shared.add_file(data, ".txt"))
+    with connect_with_little_memory(strict) as connection:
+        connection.sendall(f"GET /download_file/{name} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        received = 0
+        while received < len(data) and (part := connection.recv(300_000)):
+            received += len(part)
+            time.sleep(0.01)
+    assert received > len(data)
 
 
 def test_a_body_that_is_too_large_is_refused_announced_or_not(strict):
@@ -235,7 +278,7 @@ def test_who_guesses_keys_is_slowed_down_and_the_others_are_not(make_server):
 
 
 def test_metrics_and_the_log_hold_neither_texts_nor_keys_nor_made_up_paths(make_server, capsys):
-    with make_server(api_keys=frozenset({"secret-key"}), writes_log=True) as server:
+    with make_server(api_keys=frozenset({"secret-key"}), write=print) as server:
         key = {"authorization": "Bearer secret-key"}
         server.post("/v1/translate", {"text": "hidden words"}, key)
         server.request("POST", "/translate?q=hidden+words&api_key=secret-key")
@@ -273,10 +316,33 @@ def test_only_texts_that_were_answered_count_as_used(make_server):
 
 
 def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):
-    with make_server(log_text=True, writes_log=True) as server:
+    with make_server(log_text=True, write=print) as server:
         server.post("/v1/translate", {"text": "42 hours"})
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["text"] == ["42 hours"]
+
+
+def test_requests_are_answered_although_the_log_cannot_be_written(make_server, capsys):
+    lines = []
+
+    def write(line):
+        lines.append(line)
+        if len(lines) != 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with make_server(write=write) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        with contextlib.closing(connection):
+            for count in range(1, 6):
+                connection.request("GET", "/ready")
+                assert connection.getresponse().read()
+                while len(lines) < count:
+                    time.sleep(0.01)
+    # Once before and once after the line that could be written.
+    message = (
+        "transduce: the access log cannot be written (No space left on device); lines are lost"
+    )
+    assert capsys.readouterr().err.splitlines() == [message] * 2
 
 
 @pytest.mark.parametrize(
@@ -335,6 +401,9 @@ def test_keys_are_read_from_a_file(tmp_path):
     file.write_text("schlüssel\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="a header cannot have; expected ASCII"):
         read_keys(file)
+    file.write_bytes(b"o\0ne\n")
+    with pytest.raises(ConfigError, match="a header cannot have; expected ASCII"):
+        read_keys(file)
 
 
 @pytest.mark.parametrize(
@@ -343,6 +412,13 @@ def test_keys_are_read_from_a_file(tmp_path):
         (ServerSettings, "requests_per_minute", -1, "--rate is -1; expected at least 0"),
         (ServerSettings, "max_characters", 0, "--max-characters is 0"),
         (ServerSettings, "answer_seconds", float("nan"), "--seconds is nan"),
+        (
+            ServerSettings,
+            "answer_seconds",
+            1e12,
+            "--seconds is .*; expected .* at most 1,000,000,000",
+        ),
+        (ServerSettings, "requests_per_minute", 10**12, "--rate is 1000.* at most 1,000,000,000"),
         (ServerSettings, "drain_seconds", -1, "--drain is -1"),
         (ServerSettings, "allowed_origins", ("example.org",), "--cors is 'example.org'; expected"),
         (ServerSettings, "allowed_origins", ("https://a.org/b",), "--cors is"),

@@ -11,6 +11,7 @@ from tests.serving.running import running
 from transduce.engines.torch import TorchEngine
 from transduce.errors import BundleError, ConfigError, InputError
 from transduce.search.hypothesis import Hypothesis
+from transduce.serving import models as models_module
 from transduce.serving.models import load_models
 from transduce.storage.bundle import save_bundle
 
@@ -53,6 +54,26 @@ def test_a_damaged_bundle_is_named_and_the_others_are_served(bundle, copies, sai
         assert "model.safetensors" in answer["error"]
 
 
+def test_a_run_without_a_model_and_a_folder_that_cannot_be_read_do_not_stop_the_others(
+    bundle, said, tmp_path, monkeypatch
+):
+    (tmp_path / "begun" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "locked").mkdir()
+    find = models_module.find_bundle
+
+    def find_readable(place):
+        if place.name == "locked":
+            raise PermissionError(13, "Permission denied", str(place))
+        return find(place)
+
+    monkeypatch.setattr(models_module, "find_bundle", find_readable)
+    models = load(said, tmp_path / "begun", tmp_path / "locked", bundle.path)
+    assert [model.name for model in models.served] == [bundle.path.name]
+    assert said[0].startswith("begun is not served: the run ")
+    assert said[1].startswith("locked is not served: [Errno 13] Permission denied")
+    models.close()
+
+
 @pytest.mark.parametrize(
     ("path", "options"),
     [
@@ -71,7 +92,7 @@ def test_a_bundle_that_is_damaged_while_it_is_served_is_a_fault_of_the_server(
     weights.unlink()
     weights.write_bytes(b"damaged")
     body = json.dumps({"text": "42 hours", **options})
-    with running(models, writes_log=True) as server:
+    with running(models, write=print) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
         connection.request("POST", path, body, {"content-type": "application/json"})
         answer = connection.getresponse()

@@ -31,8 +31,14 @@ def test_a_port_in_use_is_reported_in_one_line():
             bind("127.0.0.1", port)
     with pytest.raises(ConfigError, match="port is 99999"):
         bind("127.0.0.1", 99999)
-    with pytest.raises(ConfigError, match="no-such-host"):
+    with pytest.raises(ConfigError, match=r"port 8000 of no-such-host.invalid \([A-Z][a-z ]+"):
         bind("no-such-host.invalid", 8000)
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "example..org", "ü..org"])
+def test_a_host_that_cannot_have_such_a_name_is_reported_in_one_line(host):
+    with pytest.raises(ConfigError, match=r"port 8000 of .* \(no host has such a name\); choose"):
+        bind(host, 8000)
 
 
 def test_the_body_of_an_answer_does_not_wait_until_its_head_is_confirmed():
@@ -179,6 +185,22 @@ def test_connections_that_wait_at_a_stop_are_answered(bundle):
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     assert asyncio.run(stop_with_a_connection_that_waits()).startswith(b"HTTP/1.1 503")
+
+
+def test_a_kept_connection_may_send_a_request_that_is_on_its_way_at_a_stop(bundle):
+    models = load_models([bundle.path], engine="torch", say=lambda message: None)
+    with running(models) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+            server.stop()
+            while not server.service.is_draining:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            assert (answer.status, answer.getheader("connection")) == (200, "close")
 
 
 def test_a_stopping_server_is_not_ready_and_closes_connections(bundle):

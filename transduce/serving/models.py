@@ -118,16 +118,15 @@ def load_models(
         workers = min(available_cores(), MOST_WORKERS)
     if workers < 1:
         raise ConfigError(f"workers is {workers}; expected at least 1")
-    folders = [find_bundle(place) for place in places] or [find_bundle()]
     models = Models()
-    for folder in folders:
-        name = _unused_name(folder, models)
+    for place in places or [find_bundle()]:
+        name = _unused_name(place, models)
         try:
-            bundle = load_bundle(folder)
+            bundle = load_bundle(find_bundle(place))
             inner = choose_engine([bundle], engine, device, precision, workers=workers)
             models.served.append(with_queue(bundle, name, inner, search, queue or QueueSettings()))
-        except TransduceError as error:
-            if len(folders) == 1:
+        except (TransduceError, OSError) as error:
+            if len(places) <= 1:
                 raise
             models.refused[name] = str(error)
             say(f"{name} is not served: {error}")

@@ -40,14 +40,21 @@ def bind(host: str, port: int) -> socket.socket:
         # Connections inherit it: otherwise the body of an answer waits until its head is confirmed,
         # which takes 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        number = error.errno or 0
-        reason = os.strerror(number) if number > 0 else str(error)
+    except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"the server cannot use port {port} of {host} ({reason}); choose another --port or "
-            "--host"
+            f"the server cannot use port {port} of {host} ({_reason(error)}); choose another "
+            "--port or --host"
         ) from None
     return listener
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """Return why no socket could be made."""
+    if not isinstance(error, OSError):
+        return "no host has such a name"
+    number = error.errno or 0
+    # That of an unknown host is negative, and not one of the system.
+    return os.strerror(number) if number > 0 else str(error.strerror)
 
 
 def run(service: Service, listener: socket.socket, say: Say = print) -> None:

@@ -18,6 +18,7 @@ _LEAST = {
     "max_connections": (1, "max_connections"),
     "max_requests": (1, "max_requests"),
 }
+MOST = 10**9  # of each of these; a system cannot wait for much longer
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#]+")
 
 
@@ -35,7 +36,7 @@ class ServerSettings:
     max_texts: int = 1_000  # of a request
     header_seconds: float = 8.0  # until the headers of a request must be there
     body_seconds: float = 25.0  # until the body must be there
-    send_seconds: float = 30.0  # until a client must have read a part of the answer
+    send_seconds: float = 30.0  # until a client must have read the next part of the answer
     answer_seconds: float = 120.0  # until a text must be translated
     max_connections: int = 1_000
     max_requests: int = 256  # that are worked on at the same time
@@ -49,8 +50,10 @@ class ServerSettings:
         """Refuse settings that cannot work."""
         for name, (least, option) in _LEAST.items():
             value = getattr(self, name)
-            if not least <= value < float("inf"):
-                raise ConfigError(f"{option} is {value}; expected at least {least}")
+            if not least <= value <= MOST:
+                raise ConfigError(
+                    f"{option} is {value}; expected at least {least} and at most {MOST:,}"
+                )
         for origin in self.allowed_origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigError(

@@ -12,6 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from transduce.serving.settings import ServerSettings
 
+LEAST_READ = 65_536  # bytes that a client reads in `send_seconds`, or all that are left
+REST_SECONDS = 1.0  # of a stop, in which connections without a request may still send one
+
 
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 as uvicorn speaks it, for clients that may be slow or hostile."""
@@ -26,6 +29,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, unless there are too many."""
         super().connection_made(transport)
+        # The clock runs as soon as any byte waits for the client, also in an answer that ends.
+        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > self.settings.max_connections:
             self._refuse(503, "the server has too many connections; try again later")
             return
@@ -33,7 +38,8 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadlines of a connection."""
-        self._stop_timers()
+        self._stop_headers_timer()
+        self._stop_reading_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -47,9 +53,8 @@ class LimitedProtocol(H11Protocol):
         except h11.LocalProtocolError:
             # The body became malformed when the answer was on its way.
             self.transport.abort()
-        if self.conn.their_state is not h11.IDLE and self._headers_timer:
-            self._headers_timer.cancel()
-            self._headers_timer = None
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_headers_timer()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not HTTP."""
@@ -61,27 +66,23 @@ class LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for a client that reads too slowly, but not for ever."""
         super().pause_writing()
-        self._reading_timer = self.loop.call_later(self.settings.send_seconds, self.transport.abort)
+        self._expect_reading()
 
     def resume_writing(self) -> None:
         """Go on, because the client has read enough."""
-        if self._reading_timer:
-            self._reading_timer.cancel()
-            self._reading_timer = None
+        self._stop_reading_timer()
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """Close the connection after its answer; one that is new may still send its request."""
-        is_new = self.cycle is None and not self.transport.is_closing()
-        if is_new:
-            self.loop.call_later(1.0, self._close_unused)
+        """Close the connection after its answer; without a request, one may be on its way."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and not self.transport.is_closing():
+            self.loop.call_later(REST_SECONDS, self._close_unused)
         else:
             super().shutdown()
 
     def _close_unused(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
-        else:
+        if not self.transport.is_closing():
             super().shutdown()
 
     def _expect_headers(self) -> None:
@@ -90,12 +91,25 @@ class LimitedProtocol(H11Protocol):
                 self.settings.header_seconds, self._refuse_slow_headers
             )
 
+    def _expect_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reading_timer = self.loop.call_later(
+            self.settings.send_seconds, self._check_reading, unread
+        )
+
+    def _check_reading(self, unread: int) -> None:
+        """Cut a client that has read less than it must of what was unread before."""
+        if self.transport.get_write_buffer_size() > unread - LEAST_READ:
+            self.transport.abort()
+        else:
+            self._expect_reading()
+
     def _refuse_slow_headers(self) -> None:
         self._refuse(408, f"no request arrived within {self.settings.header_seconds:g} seconds")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer without the application, and close the connection."""
-        self._stop_timers()
+        self._stop_headers_timer()
         if self.transport.is_closing():
             return
         body = json.dumps({"error": message}).encode()
@@ -109,12 +123,15 @@ class LimitedProtocol(H11Protocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
-    def _stop_timers(self) -> None:
-        for timer in (self._headers_timer, self._reading_timer):
-            if timer:
-                timer.cancel()
-        self._headers_timer = None
-        self._reading_timer = None
+    def _stop_headers_timer(self) -> None:
+        if self._headers_timer:
+            self._headers_timer.cancel()
+            self._headers_timer = None
+
+    def _stop_reading_timer(self) -> None:
+        if self._reading_timer:
+            self._reading_timer.cancel()
+            self._reading_timer = None
 
 
 def limited_protocol(settings: ServerSettings) -> type[LimitedProtocol]:
