@@ -100,6 +100,21 @@ def test_a_catalogue_keeps_its_line_ends_and_encoding():
     assert result.count(b"\r\n") == result.count(b"\n")
 
 
+@pytest.mark.parametrize("name", ["no-such", "idna", "utf-16", "undefined"])
+def test_an_encoding_that_no_catalogue_has_is_refused(name):
+    with pytest.raises(InputError, match=f"unknown encoding {name}"):
+        translate_po(job(PO.replace("UTF-8", name), "a.po"))
+
+
+@pytest.mark.parametrize("charset", ["US-ASCII", "ISO-8859-1"])
+def test_a_catalogue_whose_encoding_lacks_letters_of_the_translation_becomes_utf_8(charset):
+    text = PO.replace("UTF-8", charset)
+    result = translate_po(job(text, "a.po", lambda texts: ["дом" for _ in texts])).decode()
+    assert "charset=UTF-8" in result
+    assert 'msgstr "дом"' in result
+    assert charset not in result
+
+
 @pytest.mark.parametrize("data", [b"no catalogue", b"msgid \xff", b'"charset=no-such"'])
 def test_a_damaged_catalogue_is_refused(data):
     with pytest.raises(InputError, match=r"a\.po") as error:

@@ -94,6 +94,14 @@ def test_the_encoding_is_kept(encoding):
     assert result == f"{declared}<p>GRÖSSE \u20ac</p>\r\n".encode(encoding)
 
 
+@pytest.mark.parametrize("name", ["utf-16", "utf-7", "idna", "undefined", "no-such", "rot13"])
+def test_an_encoding_that_no_page_can_name_is_ignored_as_by_browsers(name):
+    page = f"<meta charset={name}><p>word</p>"
+    for text in (page, f"{page} "):  # an even and an odd number of bytes
+        result = translate_html(job(text, "a.html", lambda texts: ["größer" for _ in texts]))
+        assert result.decode() == text.replace("word", "größer")
+
+
 def test_letters_that_the_encoding_lacks_become_entities():
     page = b"<meta charset=windows-1252><p>word</p>"
     result = translate_html(job(page, "a.html", lambda texts: ["слово" for _ in texts]))

@@ -5,7 +5,6 @@ The language that the page declares (`<html lang="en">`) becomes the target lang
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from transduce.data.readers.columns import is_language
 from transduce.translation.documents.html_tags import INLINE, VOID, Tag, scan
 from transduce.translation.documents.job import Job
 from transduce.translation.documents.tags import Kind, Mark, Segment, Token, segment
-from transduce.translation.documents.text_encoding import decode
+from transduce.translation.documents.text_encoding import decode, nameable
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*[\"']?)([A-Za-z]{2,3}(?:-\w{1,8})*)(?![\w-])", re.I)
@@ -72,11 +71,11 @@ def translate_html(job: Job) -> bytes:
 def _declared_encoding(data: bytes) -> str:
     """Return the encoding that a page declares, or else the one that its bytes suggest."""
     declared = _CHARSET.search(data[:4096])
-    name = declared[1].decode() if declared else "utf-8"
+    # A page that says UTF-16 is none, for that would have a mark at its start.
+    name = (nameable(declared[1].decode()) if declared else None) or "utf-8"
     try:
-        name = codecs.lookup(name).name
         data.decode(name)
-    except (LookupError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return "utf-8" if declared else "cp1252"  # as browsers do
     return "cp1252" if name == "iso8859-1" else name
 
