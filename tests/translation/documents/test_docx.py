@@ -14,6 +14,11 @@ from tests.translation.documents.samples import W, backwards, capitals, docx, jo
 from transduce.errors import InputError
 from transduce.translation.documents.docx import translate_docx
 
+STRICT = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"/>'
+DOUBLE = packed({"word/document.xmL": "<a/>", "word/document.xml": "<a/>"}).replace(
+    b".xmL", b".xml"
+)
+
 
 def run(text, style=""):
     properties = f"<w:rPr>{style}</w:rPr>" if style else ""
@@ -157,6 +162,8 @@ def test_fields_that_never_end_take_linear_time():
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "protected by a password, or in an old format"),
         (packed({"a": ""}), "it has no word/document.xml"),
         (packed({"word/document.xml": "<a"}), "a.docx: word/document.xml is damaged"),
+        (packed({"word/document.xml": STRICT}), "save it as a Word Document (.docx)"),
+        (DOUBLE, "a.docx is damaged: it has two parts of the same name"),
         (docx("")[:200] + b"\0" * 40 + docx("")[240:], "a.docx"),
     ],
 )

@@ -23,6 +23,11 @@ def translate_docx(job: Job) -> bytes:
     sources = {part: archive.read(part) for part in parts}
     job.check_tags(*sources.values())
     trees = {part: parse_xml(data, f"{job.name}: {part}") for part, data in sources.items()}
+    if any(not tree.getroot().tag.startswith(WORD) for tree in trees.values()):
+        raise InputError(
+            f"{job.name} is not in the usual format of Word; save it as a Word Document (.docx), "
+            "not as a Strict Open XML Document"
+        )
     paragraphs = []
     for tree in trees.values():
         paragraphs += [Paragraph(element) for element in tree.iter(f"{WORD}p")]
