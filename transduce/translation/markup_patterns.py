@@ -60,9 +60,11 @@ PROTECTED = re.compile(f"{LONG}|{MARKUP}", re.DOTALL)
 _TELLTALE = re.compile(r"[<>*~@{$%&\\`:\]\u00a0\u202f]")
 
 
-def find(text: str) -> list[Range]:
-    """Return the start and end of everything that `protect` takes out."""
-    return [match.span() for match in PROTECTED.finditer(text)] if may_match(text) else []
+def find(text: str, pattern: re.Pattern[str] = PROTECTED) -> list[Range]:
+    """Return the start and end of everything that `protect` takes out with this pattern."""
+    if pattern is PROTECTED and not may_match(text):
+        return []
+    return [match.span() for match in pattern.finditer(text)]
 
 
 def may_match(text: str) -> bool:
