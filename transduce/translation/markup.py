@@ -23,7 +23,7 @@ _UNUSUAL_SPACES = re.compile(r"[^\S ]")  # hard spaces, and ends of lines within
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _SPACES = re.compile(r"\s{2,}")
 _TOGGLES = ("**", "~~")
-_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
+_TAG_NAME = re.compile(r"</?(\w[\w:.-]*)")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from transduce.data.languages import base_language
 from transduce.errors import InputError
 from transduce.translation.long_sentences import QUOTES, Protected, part_ends
-from transduce.translation.markup_patterns import PROTECTED
+from transduce.translation.markup_patterns import ATTRIBUTES, PROTECTED
 from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
@@ -37,7 +37,7 @@ _BLOCKS = (
     "|h[1-6]|head|header|hr|html|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot"
     "|th|thead|title|tr|ul"
 )
-_BLOCK_TAG = rf"</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>"
+_BLOCK_TAG = rf"</?(?:{_BLOCKS}){ATTRIBUTES}/?>"
 _ONLY_TAGS = re.compile(_BLOCK_TAG, re.IGNORECASE)
 _LAYOUT = re.compile(rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|{_BLOCK_TAG}", re.IGNORECASE)
 # In Markdown, so do the bars of a table's row, and a line that begins or ends a block of code.
