@@ -66,7 +66,14 @@ def test_a_batch_with_alternatives_and_an_unknown_source(server, translator):
 
 
 @pytest.mark.parametrize(
-    ("text", "language"), [("bank", "en"), ("Stop", "en"), ("Das ist ein schönes Land.", "de")]
+    ("text", "language"),
+    [
+        ("bank", "en"),
+        ("Stop", "en"),
+        ("Das ist ein schönes Land.", "de"),
+        ('<p class="inner-container main-content has-background">Guten Tag</p>', "de"),
+        ("https://www.example.org/the-best-house-of-the-world Guten Tag", "de"),
+    ],
 )
 def test_a_word_that_may_be_in_the_target_language_is_translated(server, text, language):
     _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})
