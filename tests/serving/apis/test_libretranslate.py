@@ -112,6 +112,14 @@ def test_html_keeps_its_tags(server):
     assert text.count("<b>") == text.count("</b>") == 1
 
 
+def test_letters_of_html_may_be_written_as_character_references(server, translator):
+    body = {"q": "<p>42 ho&#117;rs</p>", "source": "en", "target": "de"}
+    _, answer = server.post("/translate", {**body, "format": "html"})
+    expected = translator.translate("<p>42 hours</p>").text
+    assert answer["translatedText"] == expected
+    assert server.post("/translate", body)[1]["translatedText"] != expected
+
+
 @pytest.mark.parametrize(("text_format", "count"), [("html", 1), ("text", 2)])
 def test_a_sentence_of_html_extends_over_lines(server, translator, text_format, count):
     text = "42 hours and\n25 minutes"

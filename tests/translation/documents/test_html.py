@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.translation.documents.samples import backwards, capitals, job
 from transduce.errors import InputError
-from transduce.translation.documents.html import translate_html
+from transduce.translation.documents.html import translate_html, without_references
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -92,6 +92,22 @@ def test_the_encoding_is_kept(encoding):
     page = f"{declared}<p>größe \u20ac</p>\r\n"
     result = translate_html(job(page.encode(encoding), "a.html"))
     assert result == f"{declared}<p>GRÖSSE \u20ac</p>\r\n".encode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("Don&#39;t say &quot;Caf&eacute;&#x2026;&QUOT;.", 'Don\'t say "Café…".'),
+        ("&lt;b&gt; &amp;eacute; &#60;&#62;&#38;", None),  # they would become markup
+        ("&#123;&#123;a&#125;&#125; &#42;&#42;a&#42;&#42; &percnt;s &bsol;n", None),
+        ("10&nbsp;km, so&shy;on, a&#8203;b&#10;c", None),
+        ("&no-such; &nosuch; &notit; R&D &amp", None),
+        ("<a title='&eacute;'>&eacute;</a>", "<a title='&eacute;'>é</a>"),
+        ("<script>'&eacute;'</script><!-- &eacute; --> <pre>&eacute;</pre>", None),
+    ],
+)
+def test_letters_are_read_and_what_may_be_markup_stays(page, expected):
+    assert without_references(page) == (expected or page)
 
 
 @pytest.mark.parametrize("name", ["utf-16", "utf-7", "idna", "undefined", "no-such", "rot13"])

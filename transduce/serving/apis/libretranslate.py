@@ -33,8 +33,8 @@ async def translate(request: Request) -> Response:
     texts = _texts(q)
     source = read_language(service, parameters, "source")
     target = read_language(service, parameters, "target")
-    # In HTML, the end of a line is a space.
-    split: Split = "sentences" if _read_format(parameters) == "html" else "lines"
+    is_html = _read_format(parameters) == "html"
+    split: Split = "sentences" if is_html else "lines"  # in HTML, the end of a line is a space
     alternatives = _alternatives(parameters)
     service.check_texts(request, texts, too_much=400)
     check_pair(service, source, target)
@@ -42,7 +42,7 @@ async def translate(request: Request) -> Response:
     def work() -> tuple[list[multilingual.Work], list[Translation]]:
         known_source = None if source == AUTO else source
         planned = multilingual.plan(service.models, texts, known_source, target)
-        return planned, multilingual.carry_out(planned, alternatives + 1, split)
+        return planned, multilingual.carry_out(planned, alternatives + 1, split, is_markup=is_html)
 
     planned, translations = await service.run(request, work)
     answer: dict[str, list[Any]] = {"translatedText": [t.text for t in translations]}

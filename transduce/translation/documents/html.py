@@ -19,6 +19,7 @@ from transduce.translation.documents.text_encoding import decode, nameable
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*[\"']?)([A-Za-z]{2,3}(?:-\w{1,8})*)(?![\w-])", re.I)
+_REFERENCE = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});")
 
 _NO_TEXT = Segment((), (), (), "x")
 
@@ -66,6 +67,27 @@ def translate_html(job: Job) -> bytes:
             else:
                 written.append(new_tags[id(piece.tags[token.number])])
     return encoding.encode("".join(written), errors="xmlcharrefreplace")
+
+
+def without_references(page: str) -> str:
+    """Return HTML or XML with letters, accents and quotation marks as themselves: no &eacute;.
+
+    In the middle of a word, a model cannot read a placeholder. References to signs that may be
+    markup, such as &lt; and &#123;, and to spaces stay.
+    """
+    return "".join(
+        part.raw if isinstance(part, Tag) else _REFERENCE.sub(_character, part)
+        for part in scan(page)
+    )
+
+
+def _character(reference: re.Match[str]) -> str:
+    text = unescape(reference[0])
+    for character in text:
+        is_visible = character.isprintable() and not character.isascii()
+        if not (is_visible or character.isalnum() or character in "'\""):
+            return reference[0]
+    return text
 
 
 def _declared_encoding(data: bytes) -> str:
