@@ -232,6 +232,9 @@ def test_tags_around_two_sentences_stay_balanced_when_each_is_translated_alone(
                     "<s>start",
                     "<i>very <b>big {x}</b> one</i>",
                     "a<br/>b",
+                    "H<sub>2</sub>O",
+                    "un<b>be<i>liev</i></b>able",
+                    "<b>W</b>orld",
                     "AT&amp;T",
                     "{a}{b}",
                     "({x}).",
@@ -342,6 +345,11 @@ def test_the_model_sees_plain_text(text, plain):
         ("a <s></u>x", "b c", [(0, 0), (1, 1)], "b <s></u>c"),  # halves of pairs keep their order
         ("你<b>好</b>", "hello", [(1, 0)], "<b>hello</b>"),
         ("<b>x</b>", "", [], "<b></b>"),
+        ("on H<s>2</s>O", "H2O dazu", [(0, 1), (1, 0)], "H<s>2</s>O dazu"),
+        ("a house<s>1</s>", "ein Haus1", [(0, 0), (1, 1)], "ein Haus<s>1</s>"),
+        ("a <b>w</b>orld", "eine welt", [(0, 0), (1, 1)], "eine <b>w</b>elt"),
+        ("the house<b>s</b>", "die Häuser", [(0, 0), (1, 1)], "die <b>Häuser</b>"),
+        ("<i>a H</i>2O", "ein H2O", [(0, 0), (1, 1)], "<i>ein H</i>2O"),
     ],
 )
 def test_spans_go_where_the_alignment_says(text, translation, links, expected):

@@ -58,7 +58,8 @@ def restore_words(translation: str, protected: Protected, alignment: Alignment) 
     target = Target(translation, len(words(protected.plain)), alignment, sure)
     copied = {index for _, _, index in copies}
     missing = set(range(len(spans))) - copied
-    return _write(translation, spans, copies, target, place(spans, missing, target))
+    placed = _inside_words(place(spans, missing, target), protected, translation)
+    return _write(translation, spans, copies, target, placed)
 
 
 def find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:
@@ -118,6 +119,35 @@ def _find_halves(
         if word == name:
             halves.append((start, end, next(remaining, -1)))
     return halves
+
+
+def _inside_words(
+    placed: Sequence[tuple[int, int]], protected: Protected, translation: str
+) -> list[tuple[int, int]]:
+    """Move tags that stand inside a word, as in H<sub>2</sub>O, to their place inside its copy.
+
+    If only the beginning or the end of the word is the same, that decides.
+    """
+    source = words(protected.plain)
+    by_start = {start: (start, end) for start, end in words(translation)}
+    by_end = {end: (start, end) for start, end in by_start.values()}
+    moved = []
+    last = 0
+    for usual, index in placed:
+        span = protected.spans[index]
+        at = usual
+        word = (by_start if span.partner > index else by_end).get(at)
+        if span.inside and word:
+            start, end = source[span.word]
+            head = protected.plain[start : start + span.inside]
+            tail = protected.plain[start + span.inside : end]
+            if translation.endswith(tail, *word):
+                at = word[1] - len(tail)
+            elif translation.startswith(head, *word):
+                at = word[0] + len(head)
+        last = max(last, at)
+        moved.append((last, index))
+    return moved
 
 
 def _write(
