@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -76,7 +75,11 @@ async def _read_form(request: Request) -> tuple[Parameters, str, bytes]:
     async with request.form(max_files=1, max_fields=MOST_FIELDS) as form:
         pairs += [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         file = form.get("file")
-        if not isinstance(file, UploadFile):
+        if isinstance(file, str):
+            raise RequestError(
+                400, 'Invalid request: the file has no name; send it with filename="NAME"'
+            )
+        if file is None:
             return Parameters(pairs), "", b""
         return Parameters(pairs), file.filename or "", await file.read()
 
