@@ -65,6 +65,11 @@ def test_the_language_of_a_page_becomes_that_of_its_translation(tag, expected):
     assert translated(f"{tag}\nhello") == f"{expected}\nHELLO"
 
 
+def test_a_page_whose_language_was_detected_declares_the_new_one():
+    page = job('<html class="lang" lang="en-GB"><p lang="fr">', "a.html", languages=("", "de"))
+    assert translate_html(page) == b'<html class="lang" lang="de"><p lang="fr">'
+
+
 def test_sentences_are_given_without_entities_and_line_ends():
     seen = []
     translated(PAGE, lambda texts: seen.extend(texts) or texts)

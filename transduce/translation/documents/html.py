@@ -116,14 +116,18 @@ def _with_attributes(tag: Tag, translations: Iterator[str]) -> str:
 
 
 def _with_language(tag: str, job: Job) -> str:
-    """Return the tag of a page in the source language as that of a page in the target language."""
+    """Return the tag of a page in the source language as that of a page in the target language.
+
+    Without a source, it was detected: it is the one that the page declares.
+    """
     source, target = job.languages
 
     def translated(attribute: re.Match[str]) -> str:
         beginning, language = attribute.groups()
-        return f"{beginning}{target}" if is_language(language, source) else attribute[0]
+        is_source = not source or is_language(language, source)
+        return f"{beginning}{target}" if is_source else attribute[0]
 
-    return _LANGUAGE.sub(translated, tag) if source and target else tag
+    return _LANGUAGE.sub(translated, tag) if target else tag
 
 
 def _runs(parts: Iterator[str | Tag]) -> Iterator[list[str | Tag]]:
