@@ -252,6 +252,14 @@ def test_empty_targets_are_filled():
     assert translate_xliff(job(XLIFF, "a.xlf")).decode() == expected
 
 
+@pytest.mark.parametrize("mark", ['mtype="protected"', 'translate="no"'])
+def test_text_that_is_marked_as_fixed_stays(mark):
+    fixed = f"<mrk {mark}>the house</mrk>"
+    text = XLIFF.replace('<g id="1">the house</g>', fixed)
+    result = translate_xliff(job(text, "a.xlf")).decode()
+    assert f">SEE {fixed} OF <" in result
+
+
 def test_placeholders_are_words_and_formats_are_tags():
     seen = []
     translate_xliff(job(XLIFF, "a.xlf", lambda texts: seen.extend(texts) or texts))
