@@ -131,20 +131,26 @@ def _inside_words(
     source = words(protected.plain)
     by_start = {start: (start, end) for start, end in words(translation)}
     by_end = {end: (start, end) for start, end in by_start.values()}
+    copies: dict[int, tuple[int, int]] = {}  # where the words are that have tags inside
     moved = []
     last = 0
     for usual, index in placed:
         span = protected.spans[index]
         at = usual
-        word = (by_start if span.partner > index else by_end).get(at)
-        if span.inside and word:
+        if span.inside:
+            copy = copies.get(span.word) or (by_start if span.partner > index else by_end).get(at)
             start, end = source[span.word]
             head = protected.plain[start : start + span.inside]
             tail = protected.plain[start + span.inside : end]
-            if translation.endswith(tail, *word):
-                at = word[1] - len(tail)
-            elif translation.startswith(head, *word):
-                at = word[0] + len(head)
+            if copy and translation.endswith(tail, *copy):
+                at = copy[1] - len(tail)
+                copies[span.word] = copy
+            elif copy and translation.startswith(head, *copy):
+                at = copy[0] + len(head)
+                copies[span.word] = copy
+        elif 0 <= span.partner < index and protected.spans[span.partner].word == span.word - 1:
+            # It closes what is inside the word, up to its end.
+            at = copies.get(span.word - 1, (0, at))[1]
         last = max(last, at)
         moved.append((last, index))
     return moved
