@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from transduce.translation.inside_words import inside_words
 from transduce.translation.markup import Protected
 from transduce.translation.tag_tree import IN_SPACED_WORD, Alignment, Span, Target, place, words
 
@@ -58,7 +59,7 @@ def restore_words(translation: str, protected: Protected, alignment: Alignment) 
     target = Target(translation, len(words(protected.plain)), alignment, sure)
     copied = {index for _, _, index in copies}
     missing = set(range(len(spans))) - copied
-    placed = _inside_words(place(spans, missing, target), protected, translation)
+    placed = inside_words(place(spans, missing, target), protected, translation)
     return _write(translation, spans, copies, target, placed)
 
 
@@ -119,41 +120,6 @@ def _find_halves(
         if word == name:
             halves.append((start, end, next(remaining, -1)))
     return halves
-
-
-def _inside_words(
-    placed: Sequence[tuple[int, int]], protected: Protected, translation: str
-) -> list[tuple[int, int]]:
-    """Move tags that stand inside a word, as in H<sub>2</sub>O, to their place inside its copy.
-
-    If only the beginning or the end of the word is the same, that decides.
-    """
-    source = words(protected.plain)
-    by_start = {start: (start, end) for start, end in words(translation)}
-    by_end = {end: (start, end) for start, end in by_start.values()}
-    copies: dict[int, tuple[int, int]] = {}  # where the words are that have tags inside
-    moved = []
-    last = 0
-    for usual, index in placed:
-        span = protected.spans[index]
-        at = usual
-        if span.inside:
-            copy = copies.get(span.word) or (by_start if span.partner > index else by_end).get(at)
-            start, end = source[span.word]
-            head = protected.plain[start : start + span.inside]
-            tail = protected.plain[start + span.inside : end]
-            if copy and translation.endswith(tail, *copy):
-                at = copy[1] - len(tail)
-                copies[span.word] = copy
-            elif copy and translation.startswith(head, *copy):
-                at = copy[0] + len(head)
-                copies[span.word] = copy
-        elif 0 <= span.partner < index and protected.spans[span.partner].word == span.word - 1:
-            # It closes what is inside the word, up to its end.
-            at = copies.get(span.word - 1, (0, at))[1]
-        last = max(last, at)
-        moved.append((last, index))
-    return moved
 
 
 def _write(
