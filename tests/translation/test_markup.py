@@ -396,6 +396,8 @@ def test_a_depth_that_no_recursion_survives_is_kept():
         "<a",
         "<a x='",
         "<a class=",
+        "<%",
+        "<?",
         "='\"",
         "{",
         "{{a",

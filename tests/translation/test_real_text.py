@@ -23,6 +23,7 @@ def translator(bundle):
         ("So: <pre>int main() { }</pre>", ["<pre>int main() { }</pre>"], "So: X1"),
         ("<script>var x = 'Hi';</script>Good.", ["<script>var x = 'Hi';</script>"], "X1 Good."),
         ("Text <![CDATA[raw <b>]]> more.", ["<![CDATA[raw <b>]]>"], "Text X1 more."),
+        ("Hi <%= x %>, so <? if (a > b) ?>.", ["<%= x %>", "<? if (a > b) ?>"], "Hi X1, so X2."),
         ("Go <0>here</0> now.", ["<0>", "</0>"], "Go here now."),
         ("I <00:01.500>am <00:00:02.00>in.", ["<00:01.500>", "<00:00:02.00>"], "I am in."),
         ("<a x=\"b > c\" y='>'>One</a>.", ["<a x=\"b > c\" y='>'>", "</a>"], "One."),

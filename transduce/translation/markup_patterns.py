@@ -40,7 +40,7 @@ MARKUP = (
     r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
     rf"|<(?P<kept>[A-Za-z][\w:.-]*)(?=[^<>]*?{_KEPT}){ATTRIBUTES}>"
     r"(?:(?!<(?P=kept)\b).){0,2000}?</(?P=kept)\s{0,4}>"
-    r"|<!\[CDATA\[.{0,10000}?\]\]>"
+    r"|<!\[CDATA\[.{0,10000}?\]\]>|<%.{0,1000}?%>|<\?.{0,1000}?\?>"
     # Blocks of code in Markdown, between lines that begin with ``` or ~~~.
     r"|(?m:^)[ \t]{0,3}(?P<fence>```|~~~)[^\n`]{0,100}\n(?:[^\n]{0,1000}\n){0,200}?"
     r"[ \t]{0,3}(?P=fence)[ \t]{0,3}(?m:$)"

@@ -115,6 +115,15 @@ def test_letters_are_read_and_what_may_be_markup_stays(page, expected):
     assert without_references(page) == (expected or page)
 
 
+def test_code_of_templates_stays():
+    page = "<p>hi <%= name %>: <% if a > b %>so<% end %> <?php echo '<b>x</b>' ?> now <?= $x ?></p>"
+    seen = []
+    assert translated(page, lambda texts: seen.extend(texts) or texts) == page
+    assert seen == ["hi {x0}: <x1/>so<x2/> <x3/> now {x4}"]
+    expected = page.replace(">hi", ">HI").replace(">so", ">SO").replace("now", "NOW")
+    assert translated(page) == expected
+
+
 @pytest.mark.parametrize("name", ["utf-16", "utf-7", "idna", "undefined", "no-such", "rot13"])
 def test_an_encoding_that_no_page_can_name_is_ignored_as_by_browsers(name):
     page = f"<meta charset={name}><p>word</p>"
@@ -137,7 +146,15 @@ def test_an_undeclared_encoding_is_that_of_browsers_and_a_false_one_is_refused()
 
 @pytest.mark.parametrize(
     "page",
-    ["<p>a <b", "<p>a <!-- b", "a < b", "<svg><svg>a</svg>", "</ x>a", "<p title=it's>a</p>"],
+    [
+        "<p>a <b",
+        "<p>a <!-- b",
+        "a < b",
+        "<svg><svg>a</svg>",
+        "</ x>a",
+        "a <% b",
+        "<p title=it's>a</p>",
+    ],
 )
 def test_broken_pages_keep_all_their_characters(page):
     assert translated(page, list) == page
@@ -176,7 +193,8 @@ def test_any_markup_comes_back(parts):
 
 
 @pytest.mark.parametrize(
-    "part", ["<a ", "<b>", "<!--", '<a b="', "<code>", "</i>", "&", "<svg>", "<a b='c\""]
+    "part",
+    ["<a ", "<b>", "<!--", "<%", "<?", '<a b="', "<code>", "</i>", "&", "<svg>", "<a b='c\""],
 )
 def test_hostile_pages_take_linear_time(part):
     start = time.process_time()
