@@ -27,7 +27,7 @@ def parse_xml(data: bytes, name: str) -> Element:
     try:
         tree = etree.fromstring(data, parser).getroottree()
     except (etree.XMLSyntaxError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(getattr(error, "msg", error)).partition("\n")[0]
         raise InputError(f"{name} is damaged: it is not well-formed XML ({reason})") from None
     declared = tree.docinfo.internalDTD
     if declared is not None and any(True for _ in declared.iterentities()):
