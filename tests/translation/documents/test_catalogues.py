@@ -260,6 +260,12 @@ def test_text_that_is_marked_as_fixed_stays(mark):
     assert f">SEE {fixed} OF <" in result
 
 
+def test_comments_inside_of_a_text_stay():
+    text = XLIFF.replace("see <", "see<!-- a --> <?b?><")
+    result = translate_xliff(job(text, "a.xlf")).decode()
+    assert '>SEE<!-- a --> <?b?><g id="1">THE HOUSE</g>' in result
+
+
 def test_placeholders_are_words_and_formats_are_tags():
     seen = []
     translate_xliff(job(XLIFF, "a.xlf", lambda texts: seen.extend(texts) or texts))

@@ -30,9 +30,11 @@ class _Rules(InlineRules):
 
     def is_word(self, element: Element) -> bool:
         """Return whether an element is a placeholder for a value, or a fixed text."""
+        if not isinstance(element.tag, str):  # a comment
+            return False
         if self.is_kept(element):
             return True
-        shown = "".join(element.itertext()) if isinstance(element.tag, str) else ""
+        shown = "".join(element.itertext())
         described = [element.get(name, "") for name in ("equiv-text", "equiv", "disp")]
         return any(map(_PLACEHOLDER.search, [shown, *described]))
 
