@@ -128,7 +128,7 @@ def _set_language(catalogue: Any, job: Job) -> None:
     Refuse a catalogue with translations into another language.
     """
     language = job.languages[1]
-    declared = catalogue.metadata.get("Language", "")
+    declared = catalogue.metadata.get("Language", "").partition("\n")[0]
     if not catalogue.metadata or not language:
         return
     if base_language(declared) == base_language(language):
