@@ -29,6 +29,7 @@ def translator(bundle):
         ("<a x=\"b > c\" y='>'>One</a>.", ["<a x=\"b > c\" y='>'>", "</a>"], "One."),
         ('The <i translate="no">A b</i>.', ['<i translate="no">A b</i>'], "The X1."),
         ("<b class='x notranslate'>A b</b>.", ["<b class='x notranslate'>A b</b>"], "X1."),
+        ("<p translate=no>a<p>b</p>c</p>d.", ["<p translate=no>a<p>b</p>c</p>"], "X1 d."),
         ("<b class=notranslated>A b</b>.", ["<b class=notranslated>", "</b>"], "A b."),
         ("If a < b and c >= d stop.", ["<", ">="], "If a X1 b and c X2 d stop."),
         ("It is 5\u00a0000 euros.", ["5\u00a0000"], "It is X1 euros."),

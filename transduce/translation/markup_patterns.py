@@ -33,13 +33,17 @@ _KEPT = (
     r"\s(?i:translate\s{0,4}=\s{0,4}[\"']?no\b"
     r"|class\s{0,4}=\s{0,4}[\"']?[^\"'<>]{0,300}(?<![\w-])notranslate(?![\w-]))"
 )
+_IN_KEPT = r"(?:(?!</?(?P=kept)\b).){0,10000}+"
+for _ in range(3):  # the depth of elements with the same name
+    _IN_KEPT = (
+        rf"(?:(?!</?(?P=kept)\b).|<(?P=kept)\b[^<>]*>{_IN_KEPT}</(?P=kept)\s{{0,4}}>){{0,10000}}+"
+    )
 # Every repetition is bounded or ends at the next possible start, so matching takes linear time.
 MARKUP = (
     # The content of these elements is code, and stays as it is.
     r"<(?P<code>code|pre|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
     r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
-    rf"|<(?P<kept>[A-Za-z][\w:.-]*)(?=[^<>]*?{_KEPT}){ATTRIBUTES}>"
-    r"(?:(?!<(?P=kept)\b).){0,2000}?</(?P=kept)\s{0,4}>"
+    rf"|<(?P<kept>[A-Za-z][\w:.-]*)(?=[^<>]*?{_KEPT}){ATTRIBUTES}>{_IN_KEPT}</(?P=kept)\s{{0,4}}>"
     r"|<!\[CDATA\[.{0,10000}?\]\]>|<%.{0,1000}?%>|<\?.{0,1000}?\?>"
     # Blocks of code in Markdown, between lines that begin with ``` or ~~~.
     r"|(?m:^)[ \t]{0,3}(?P<fence>```|~~~)[^\n`]{0,100}\n(?:[^\n]{0,1000}\n){0,200}?"
