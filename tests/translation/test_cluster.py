@@ -234,7 +234,7 @@ def test_a_mistake_of_a_worker_is_one_line(translate, ray, text, tmp_path):
         (["--on", "ray", "--input", "text.en"], "needs --input and --output"),
         (["--on", "ray", "--input", "x.docx", "--output", "y.docx"], "add --format text"),
         (["--on", "ray", "--input", "no.en", "--output", "x"], "no.en does not exist"),
-        (["--on", "ray", "--input", ".", "--output", "x"], "is not a file"),
+        (["--on", "ray", "--input", ".", "--output", "x"], "is a folder"),
         (["--on", "ray", "--input", "text.en", "--output", "text.en"], "both the input and the"),
         (["--on", "ray", "--input", "text.en", "--output", "no/x"], "no is not a folder"),
         (["--on", "dask", "text"], "--on is 'dask'"),

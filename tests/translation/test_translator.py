@@ -458,11 +458,17 @@ def test_a_sentence_may_extend_over_lines(echo):
 
 
 def test_terms_of_a_glossary_come_out_as_it_says(echo):
-    glossary = {"data": "Daten", "data centre": "Rechenzentrum", "C++": "C plus plus"}
+    glossary = {
+        "data": "Daten",
+        "data centre": "Rechenzentrum",
+        "C++": "C plus plus",
+        "Yes! And no!": "Jein",
+    }
     cases = {
         "We build a data centre.": "We build a Rechenzentrum.",
         "The data, and C++!": "The Daten, and C plus plus!",
         "data": "Daten",
+        "They said: Yes! And no! And left.": "They said: Jein And left.",
         "metadata Data": "metadata Data",
         '<a title="data">the data</a>': '<a title="data">the Daten</a>',
         "see https://example.org/data for data": "see https://example.org/data for Daten",

@@ -148,10 +148,10 @@ def translate(
                 "its lines, add --format text"
             )
         check_files(document, output)
-    elif output and format == "auto":
-        formats.refuse_other_output(input, output)
-    if input and not document:
+    elif input:
         formats.refuse_other_file(input)
+    if output and not document and format == "auto":
+        formats.refuse_other_output(input, output)
 
     # Load the model.
     model = model or (default_model(),)

@@ -10,7 +10,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable
 
-from transduce.translation.markup_patterns import find
+from transduce.translation.markup_patterns import PROTECTED, find
 from transduce.translation.tag_tree import Range
 
 FIRST_SIZE = 256  # characters: the first part of a long sentence that is tried
@@ -25,10 +25,10 @@ _SPACE = re.compile(r"\s+")
 
 
 class Protected:
-    """The tags, placeholders and addresses of a text, which must not be split."""
+    """The tags, placeholders, addresses and terms of a text, which must not be split."""
 
-    def __init__(self, text: str) -> None:
-        self.ranges = find(text)
+    def __init__(self, text: str, pattern: re.Pattern[str] = PROTECTED) -> None:
+        self.ranges = find(text, pattern)
 
     def contains(self, inner: Range) -> bool:
         """Return whether a range is a part of one of them, as a line end in an ICU message is."""
@@ -46,13 +46,15 @@ class Protected:
         return None
 
 
-def part_ends(sentence: str, fits: Callable[[str], bool]) -> list[int]:
+def part_ends(
+    sentence: str, fits: Callable[[str], bool], pattern: re.Pattern[str] = PROTECTED
+) -> list[int]:
     """Return where the parts of a sentence end: one part if it fits, else as many as needed."""
     if len(sentence) <= FIRST_SIZE and fits(sentence):
         return [len(sentence)]
     cuts = []
     start = 0
-    protected = Protected(sentence)
+    protected = Protected(sentence, pattern)
     protected.ranges = [
         (low, high)
         for low, high in protected.ranges

@@ -23,7 +23,7 @@ _UNUSUAL_SPACES = re.compile(r"[^\S ]")  # hard spaces, and ends of lines within
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _SPACES = re.compile(r"\s{2,}")
 _TOGGLES = ("**", "~~")
-_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
+_TAG_NAME = re.compile(r"</?(\w[\w:.-]*)")
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
         partner = partners[index]
         word = bisect_right(ends, offset)
         last = bisect_left(starts, plain.places[partner][0]) if partner >= 0 else word
+        is_in_word = partner >= 0 and word < len(ranges)
         is_single_tag = partner < 0 and not stand_in
         spaced, follows = _spacing(text, match) if is_single_tag else ((False, False), False)
         space_follows = offset + len(stand_in) in plain.added_spaces
@@ -121,6 +122,7 @@ def protect(text: str, glossary: Glossary | None = None, unknown: str = "") -> P
             glued=glued,
             spaced=spaced,
             follows=follows,
+            inside=max(0, offset - starts[word]) if is_in_word else 0,
             is_long_word=bool(match["long_word"]),
         )
         spans.append(span)

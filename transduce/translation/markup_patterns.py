@@ -25,17 +25,32 @@ LONG = (
     rf"(?P<long_word>(?<![^{_NOT_IN_RUN}])[^{_NOT_IN_RUN}]{{{LONG_RUN},}}"
     rf"|[A-Za-z0-9+/=_\u00c0-\u052f-]{{{LONG_WORD},}})"
 )
+# A tag ends at the next >, but for one in the quoted value of an attribute.
+_VALUE = r"=\s{0,4}(?:\"[^\"<]{0,2000}\"|'[^'<]{0,2000}')"
+ATTRIBUTES = rf"(?:\s(?:{_VALUE}|[^<>])*+)?"
+# Those of an element that must not be translated.
+_KEPT = (
+    r"\s(?i:translate\s{0,4}=\s{0,4}[\"']?no\b"
+    r"|class\s{0,4}=\s{0,4}[\"']?[^\"'<>]{0,300}(?<![\w-])notranslate(?![\w-]))"
+)
+_IN_KEPT = r"(?:(?!</?(?P=kept)\b).){0,10000}+"
+for _ in range(3):  # the depth of elements with the same name
+    _IN_KEPT = (
+        rf"(?:(?!</?(?P=kept)\b).|<(?P=kept)\b[^<>]*>{_IN_KEPT}</(?P=kept)\s{{0,4}}>){{0,10000}}+"
+    )
 # Every repetition is bounded or ends at the next possible start, so matching takes linear time.
 MARKUP = (
     # The content of these elements is code, and stays as it is.
     r"<(?P<code>code|pre|script|style|kbd|samp|var|tt|math|svg)\b[^<>]*>"
     r"(?:(?!<(?P=code)\b).){0,10000}?</(?P=code)\s{0,4}>"
-    r"|<!\[CDATA\[.{0,10000}?\]\]>"
+    rf"|<(?P<kept>[A-Za-z][\w:.-]*)(?=[^<>]*?{_KEPT}){ATTRIBUTES}>{_IN_KEPT}</(?P=kept)\s{{0,4}}>"
+    r"|<!\[CDATA\[.{0,10000}?\]\]>|<%.{0,1000}?%>|<\?.{0,1000}?\?>"
     # Blocks of code in Markdown, between lines that begin with ``` or ~~~.
     r"|(?m:^)[ \t]{0,3}(?P<fence>```|~~~)[^\n`]{0,100}\n(?:[^\n]{0,1000}\n){0,200}?"
     r"[ \t]{0,3}(?P=fence)[ \t]{0,3}(?m:$)"
-    r"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>"
-    r"|\*\*|~~)"
+    rf"|(?P<tag><!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:.-]*{ATTRIBUTES}/?>"
+    # Numbered tags of catalogues (<0>here</0>), and times within subtitles (<00:00:01.500>).
+    r"|</?\d{1,3}/?>|<\d\d:[\d:.]{6,12}>|\*\*|~~)"
     rf"|(?<![A-Za-z0-9])(?i:(?:https?|ftp)://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))+(?<![.,;:!?'*_])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
     r"|\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{ {0,4}[^{}\s]* {0,4}\}|(?<![\w$])\$[A-Za-z_]\w{0,63}"
@@ -60,9 +75,11 @@ PROTECTED = re.compile(f"{LONG}|{MARKUP}", re.DOTALL)
 _TELLTALE = re.compile(r"[<>*~@{$%&\\`:\]\u00a0\u202f]")
 
 
-def find(text: str) -> list[Range]:
-    """Return the start and end of everything that `protect` takes out."""
-    return [match.span() for match in PROTECTED.finditer(text)] if may_match(text) else []
+def find(text: str, pattern: re.Pattern[str] = PROTECTED) -> list[Range]:
+    """Return the start and end of everything that `protect` takes out with this pattern."""
+    if pattern is PROTECTED and not may_match(text):
+        return []
+    return [match.span() for match in pattern.finditer(text)]
 
 
 def may_match(text: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from transduce.data.tokenizer import Tokenizer
 from transduce.translation import copies, markup, sentences
 from transduce.translation.capitals import Capitals
+from transduce.translation.markup_patterns import PROTECTED
 
 _CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
 
@@ -56,7 +57,12 @@ class Reader:
     ) -> PreparedText:
         """Split a text into pieces, take out their markup, and lower the case of capitals."""
         document = sentences.split(
-            text, self.language, at, count_tokens=self._count_tokens, max_tokens=self.max_tokens
+            text,
+            self.language,
+            at,
+            count_tokens=self._count_tokens,
+            max_tokens=self.max_tokens,
+            kept=glossary.pattern if glossary else PROTECTED,
         )
         pieces = [piece.text for piece in document.pieces]
         protected = [self._protect(piece, glossary) for piece in pieces]

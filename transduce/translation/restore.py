@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from transduce.translation.inside_words import inside_words
 from transduce.translation.markup import Protected
 from transduce.translation.tag_tree import IN_SPACED_WORD, Alignment, Span, Target, place, words
 
@@ -58,7 +59,8 @@ def restore_words(translation: str, protected: Protected, alignment: Alignment) 
     target = Target(translation, len(words(protected.plain)), alignment, sure)
     copied = {index for _, _, index in copies}
     missing = set(range(len(spans))) - copied
-    return _write(translation, spans, copies, target, place(spans, missing, target))
+    placed = inside_words(place(spans, missing, target), protected, translation)
+    return _write(translation, spans, copies, target, placed)
 
 
 def find_stand_ins(translation: str, protected: Protected) -> list[tuple[int, int, int]]:

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 from transduce.data.languages import base_language
 from transduce.errors import InputError
 from transduce.translation.long_sentences import QUOTES, Protected, part_ends
+from transduce.translation.markup_patterns import ATTRIBUTES, PROTECTED
 from transduce.translation.tag_tree import Range
 
 CountTokens = Callable[[str], int]
@@ -36,7 +37,7 @@ _BLOCKS = (
     "|h[1-6]|head|header|hr|html|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot"
     "|th|thead|title|tr|ul"
 )
-_BLOCK_TAG = rf"</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>"
+_BLOCK_TAG = rf"</?(?:{_BLOCKS}){ATTRIBUTES}/?>"
 _ONLY_TAGS = re.compile(_BLOCK_TAG, re.IGNORECASE)
 _LAYOUT = re.compile(rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|{_BLOCK_TAG}", re.IGNORECASE)
 # In Markdown, so do the bars of a table's row, and a line that begins or ends a block of code.
@@ -87,9 +88,11 @@ def split(
     *,
     count_tokens: CountTokens | None = None,
     max_tokens: int = 0,
+    kept: re.Pattern[str] = PROTECTED,
 ) -> Document:
     """Return the sentences of a text, each of at most `max_tokens` tokens (0: any length).
 
+    What matches `kept` is not split, even if it looks like the end of a sentence.
     Parts without a letter or digit, such as a line of dashes or an emoji, count as layout.
     """
     if max_tokens < 0 or (max_tokens and not count_tokens):
@@ -102,9 +105,9 @@ def split(
 
     pieces = []
     done = 0  # the end of the last piece
-    for start, end in _sentences(text, language, at):
+    for start, end in _sentences(text, language, at, kept):
         ranges = []
-        cuts = [start + place for place in part_ends(text[start:end], fits)]
+        cuts = [start + place for place in part_ends(text[start:end], fits, kept)]
         for begin, stop in pairwise([start, *cuts]):
             low, high = _stripped(text, begin, stop)
             if any(map(str.isalnum, text[low:high])):
@@ -165,11 +168,11 @@ def _find_segmenter() -> Segmenter | None:
     return segment
 
 
-def _sentences(text: str, language: str, at: Split) -> Iterator[Range]:
+def _sentences(text: str, language: str, at: Split, kept: re.Pattern[str]) -> Iterator[Range]:
     """Yield the start and end of each sentence, including spaces."""
     segment = _one_sentence if at == "nothing" else _find_segmenter() or _one_sentence
     edges = [0]
-    whole = Protected(text)
+    whole = Protected(text, kept)
     for low, high in _separators(text, at):
         if not whole.contains((low, high)) and low >= edges[-1]:
             edges += (low, high)
@@ -177,7 +180,7 @@ def _sentences(text: str, language: str, at: Split) -> Iterator[Range]:
 
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         line = text[start:end]
-        protected = Protected(line)
+        protected = Protected(line, kept)
         low = 0
         high = 0
         clean = _UNUSUAL_SPACE.sub(" ", _SURROGATE.sub("\ufffd", line))

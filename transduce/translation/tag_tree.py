@@ -47,6 +47,7 @@ class Span:
     spaced: tuple[bool, bool] = (False, False)
     # Whether a tag without a partner is attached to the word before it, such as a footnote.
     follows: bool = False
+    inside: int = 0  # characters of its word before a tag that stands inside it
     is_long_word: bool = False  # whether it is a word that is too long to be translated
 
 

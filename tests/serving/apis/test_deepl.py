@@ -60,6 +60,7 @@ def test_a_form_with_repeated_texts_is_understood(server):
         ("outline_detection", False),
         ("outline_detection", "0"),
         ("tag_handling", "foo"),
+        ("tag_handling_version", "v3"),
         ("formality", "more"),
         ("formality", "less"),
         ("formality", "polite"),
@@ -86,6 +87,7 @@ def test_an_option_that_would_change_the_translation_is_refused(server, name, va
     "options",
     [
         *({"formality": value} for value in ("default", "prefer_more", "prefer_less", "", None)),
+        {"tag_handling": "html", "tag_handling_version": "v2"},
         *({"tag_handling": value} for value in ("xml", "html", "", None)),
         {"glossary_id": None, "ignore_tags": [], "splitting_tags": "", "non_splitting_tags": [""]},
         {"outline_detection": True, "split_sentences": "1", "model_type": "latency_optimized"},
@@ -123,6 +125,17 @@ def test_a_text_is_split_as_the_client_wants(server, translator, options, split)
     expected = {at: translator.translate(text, split=at).text for at in SPLITS}
     assert answer["translations"][0]["text"] == expected[split]
     assert len({*expected.values()}) == len(SPLITS)
+
+
+@pytest.mark.parametrize(("tag_handling", "is_read"), [("xml", True), ("html", True), ("", False)])
+def test_letters_of_markup_may_be_written_as_character_references(
+    server, translator, tag_handling, is_read
+):
+    body = {"text": ["42 ho&#117;rs"], "source_lang": "EN", "target_lang": "DE"}
+    _, answer = server.post("/v2/translate", {**body, "tag_handling": tag_handling})
+    (found,) = answer["translations"]
+    assert (found["text"] == translator.translate("42 hours").text) == is_read
+    assert found["billed_characters"] == 13
 
 
 def test_mistakes_are_answered_with_a_message(server, client):

@@ -93,6 +93,15 @@ def test_mistakes_get_one_clear_line(server, name, content, changes, message):
     assert "\n" not in answer["error"]
 
 
+def test_a_file_without_a_name_is_refused(server):
+    """A client may send a name that is not ASCII only as `filename*`."""
+    status, answer = upload(server, None, b"", {**FIELDS, "file": "Good morning."})
+    assert (status, answer["error"].partition(";")[0]) == (
+        400,
+        "Invalid request: the file has no name",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

@@ -66,7 +66,14 @@ def test_a_batch_with_alternatives_and_an_unknown_source(server, translator):
 
 
 @pytest.mark.parametrize(
-    ("text", "language"), [("bank", "en"), ("Stop", "en"), ("Das ist ein schönes Land.", "de")]
+    ("text", "language"),
+    [
+        ("bank", "en"),
+        ("Stop", "en"),
+        ("Das ist ein schönes Land.", "de"),
+        ('<p class="inner-container main-content has-background">Guten Tag</p>', "de"),
+        ("https://www.example.org/the-best-house-of-the-world Guten Tag", "de"),
+    ],
 )
 def test_a_word_that_may_be_in_the_target_language_is_translated(server, text, language):
     _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})
@@ -105,6 +112,14 @@ def test_html_keeps_its_tags(server):
     assert text.count("<b>") == text.count("</b>") == 1
 
 
+def test_letters_of_html_may_be_written_as_character_references(server, translator):
+    body = {"q": "<p>42 ho&#117;rs</p>", "source": "en", "target": "de"}
+    _, answer = server.post("/translate", {**body, "format": "html"})
+    expected = translator.translate("<p>42 hours</p>").text
+    assert answer["translatedText"] == expected
+    assert server.post("/translate", body)[1]["translatedText"] != expected
+
+
 @pytest.mark.parametrize(("text_format", "count"), [("html", 1), ("text", 2)])
 def test_a_sentence_of_html_extends_over_lines(server, translator, text_format, count):
     text = "42 hours and\n25 minutes"
@@ -128,6 +143,8 @@ GOOD = {"q": "a", "source": "en", "target": "de"}
         ({"target": None}, "Invalid request: missing target parameter"),
         ({"source": "zz"}, "zz is not supported"),
         ({"target": "zz"}, "zz is not supported"),
+        ({"source": "e\n\x1b[1m"}, "e??[1m is not supported"),
+        ({"alternatives": -1}, "Invalid request: alternatives parameter is negative"),
         ({"format": "xml"}, "xml format is not supported"),
         ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": None}, "Invalid request: alternatives parameter is not a number"),

@@ -80,8 +80,9 @@ def test_a_catalogue_names_the_target_language(header, languages, expected):
 
 def test_a_catalogue_with_translations_into_another_language_is_refused():
     text = 'msgid ""\nmsgstr "Language: fr\\n"\n\nmsgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr "B"\n'
-    with pytest.raises(InputError, match=r"a\.po has translations with Language: fr; expected de"):
-        translate_po(job(text, "a.po"))
+    for header in (text, text.replace("fr\\n", "fr\\nno field\\n")):
+        with pytest.raises(InputError, match=r"a\.po has translations with Language: fr; expected"):
+            translate_po(job(header, "a.po"))
 
 
 def test_a_catalogue_without_a_header_names_no_language():
@@ -98,6 +99,21 @@ def test_a_catalogue_keeps_its_line_ends_and_encoding():
     result = translate_po(job(text.encode("latin-1"), "a.po"))
     assert "für".encode("latin-1") in result
     assert result.count(b"\r\n") == result.count(b"\n")
+
+
+@pytest.mark.parametrize("name", ["no-such", "idna", "utf-16", "undefined"])
+def test_an_encoding_that_no_catalogue_has_is_refused(name):
+    with pytest.raises(InputError, match=f"unknown encoding {name}"):
+        translate_po(job(PO.replace("UTF-8", name), "a.po"))
+
+
+@pytest.mark.parametrize("charset", ["US-ASCII", "ISO-8859-1"])
+def test_a_catalogue_whose_encoding_lacks_letters_of_the_translation_becomes_utf_8(charset):
+    text = PO.replace("UTF-8", charset)
+    result = translate_po(job(text, "a.po", lambda texts: ["дом" for _ in texts])).decode()
+    assert "charset=UTF-8" in result
+    assert 'msgstr "дом"' in result
+    assert charset not in result
 
 
 @pytest.mark.parametrize("data", [b"no catalogue", b"msgid \xff", b'"charset=no-such"'])
@@ -235,6 +251,20 @@ def test_empty_targets_are_filled():
         .replace('original="a.txt"', 'original="a.txt" target-language="de"')
     )
     assert translate_xliff(job(XLIFF, "a.xlf")).decode() == expected
+
+
+@pytest.mark.parametrize("mark", ['mtype="protected"', 'translate="no"'])
+def test_text_that_is_marked_as_fixed_stays(mark):
+    fixed = f"<mrk {mark}>the house</mrk>"
+    text = XLIFF.replace('<g id="1">the house</g>', fixed)
+    result = translate_xliff(job(text, "a.xlf")).decode()
+    assert f">SEE {fixed} OF <" in result
+
+
+def test_comments_inside_of_a_text_stay():
+    text = XLIFF.replace("see <", "see<!-- a --> <?b?><")
+    result = translate_xliff(job(text, "a.xlf")).decode()
+    assert '>SEE<!-- a --> <?b?><g id="1">THE HOUSE</g>' in result
 
 
 def test_placeholders_are_words_and_formats_are_tags():

@@ -138,6 +138,10 @@ def test_the_command_translates_a_document(bundle, tmp_path, sentences, capsys):
         ([], "a.html is a document and needs --output"),
         (["--output", "b.html", "--scores"], "a.html is translated as a document, without"),
         (["--output", "b.docx"], "both must have the same suffix"),
+        (["--output", "new"], "new is a folder; expected a file such as new/a.html"),
+        (["--output", "new.html"], "new.html is a folder; expected a file such as"),
+        (["--input", "new", "--output", "b.txt"], "new is a folder; expected a text file"),
+        (["--input", ".", "--output", "b.html"], ". is a folder; expected a text file"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_the_model_is_loaded(
@@ -145,6 +149,8 @@ def test_options_that_do_not_fit_are_refused_before_the_model_is_loaded(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text("<p>a</p>")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new.html").mkdir()
     assert run(["translate", "--model", "none", "--input", "a.html", *options]) == 2
     assert message in capsys.readouterr().err
 

@@ -14,6 +14,12 @@ from tests.translation.documents.samples import W, backwards, capitals, docx, jo
 from transduce.errors import InputError
 from transduce.translation.documents.docx import translate_docx
 
+STRICT = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"/>'
+DOCTYPE = f'<!DOCTYPE a SYSTEM "a.dtd"><w:document xmlns:w="{W}">&e;</w:document>'
+DOUBLE = packed({"word/document.xmL": "<a/>", "word/document.xml": "<a/>"}).replace(
+    b".xmL", b".xml"
+)
+
 
 def run(text, style=""):
     properties = f"<w:rPr>{style}</w:rPr>" if style else ""
@@ -131,6 +137,14 @@ def test_headers_footers_and_notes_are_translated_and_other_parts_are_not():
     assert after["word/document.xml"] == before["word/document.xml"].replace(b"text<", b"TEXT<")
 
 
+@pytest.mark.parametrize("comment", ["<!-- c -->", "<?note c?>"])
+def test_comments_of_xml_are_allowed_in_any_place(comment):
+    """Behind some of them, lxml would end the process."""
+    body = f"<w:p><w:r><w:rPr><w:b/>{comment}</w:rPr><w:t>one {comment}two</w:t></w:r>{comment}{run(' three')}</w:p>"
+    assert translated(body) == translated(body.replace(comment, ""))
+    assert "THREE" in translated(body)
+
+
 def test_a_paragraph_without_words_is_not_touched():
     body = f"<w:p>{run('3', '<w:b/>')}<w:proofErr/>{run('.')}</w:p><w:p/>"
     data = docx(body)
@@ -157,6 +171,9 @@ def test_fields_that_never_end_take_linear_time():
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "protected by a password, or in an old format"),
         (packed({"a": ""}), "it has no word/document.xml"),
         (packed({"word/document.xml": "<a"}), "a.docx: word/document.xml is damaged"),
+        (packed({"word/document.xml": STRICT}), "save it as a Word Document (.docx)"),
+        (packed({"word/document.xml": DOCTYPE}), "a.docx is damaged: it has a DOCTYPE"),
+        (DOUBLE, "a.docx is damaged: it has two parts of the same name"),
         (docx("")[:200] + b"\0" * 40 + docx("")[240:], "a.docx"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.translation.documents.samples import backwards, capitals, job
 from transduce.errors import InputError
-from transduce.translation.documents.html import translate_html
+from transduce.translation.documents.html import translate_html, without_references
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -65,6 +65,11 @@ def test_the_language_of_a_page_becomes_that_of_its_translation(tag, expected):
     assert translated(f"{tag}\nhello") == f"{expected}\nHELLO"
 
 
+def test_a_page_whose_language_was_detected_declares_the_new_one():
+    page = job('<html class="lang" lang="en-GB"><p lang="fr">', "a.html", languages=("", "de"))
+    assert translate_html(page) == b'<html class="lang" lang="de"><p lang="fr">'
+
+
 def test_sentences_are_given_without_entities_and_line_ends():
     seen = []
     translated(PAGE, lambda texts: seen.extend(texts) or texts)
@@ -94,6 +99,39 @@ def test_the_encoding_is_kept(encoding):
     assert result == f"{declared}<p>GRÖSSE \u20ac</p>\r\n".encode(encoding)
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("Don&#39;t say &quot;Caf&eacute;&#x2026;&QUOT;.", 'Don\'t say "Café…".'),
+        ("&lt;b&gt; &amp;eacute; &#60;&#62;&#38;", None),  # they would become markup
+        ("&#123;&#123;a&#125;&#125; &#42;&#42;a&#42;&#42; &percnt;s &bsol;n", None),
+        ("10&nbsp;km, so&shy;on, a&#8203;b&#10;c", None),
+        ("&no-such; &nosuch; &notit; R&D &amp", None),
+        ("<a title='&eacute;'>&eacute;</a>", "<a title='&eacute;'>é</a>"),
+        ("<script>'&eacute;'</script><!-- &eacute; --> <pre>&eacute;</pre>", None),
+    ],
+)
+def test_letters_are_read_and_what_may_be_markup_stays(page, expected):
+    assert without_references(page) == (expected or page)
+
+
+def test_code_of_templates_stays():
+    page = "<p>hi <%= name %>: <% if a > b %>so<% end %> <?php echo '<b>x</b>' ?> now <?= $x ?></p>"
+    seen = []
+    assert translated(page, lambda texts: seen.extend(texts) or texts) == page
+    assert seen == ["hi {x0}: <x1/>so<x2/> <x3/> now {x4}"]
+    expected = page.replace(">hi", ">HI").replace(">so", ">SO").replace("now", "NOW")
+    assert translated(page) == expected
+
+
+@pytest.mark.parametrize("name", ["utf-16", "utf-7", "idna", "undefined", "no-such", "rot13"])
+def test_an_encoding_that_no_page_can_name_is_ignored_as_by_browsers(name):
+    page = f"<meta charset={name}><p>word</p>"
+    for text in (page, f"{page} "):  # an even and an odd number of bytes
+        result = translate_html(job(text, "a.html", lambda texts: ["größer" for _ in texts]))
+        assert result.decode() == text.replace("word", "größer")
+
+
 def test_letters_that_the_encoding_lacks_become_entities():
     page = b"<meta charset=windows-1252><p>word</p>"
     result = translate_html(job(page, "a.html", lambda texts: ["слово" for _ in texts]))
@@ -108,7 +146,15 @@ def test_an_undeclared_encoding_is_that_of_browsers_and_a_false_one_is_refused()
 
 @pytest.mark.parametrize(
     "page",
-    ["<p>a <b", "<p>a <!-- b", "a < b", "<svg><svg>a</svg>", "</ x>a", "<p title=it's>a</p>"],
+    [
+        "<p>a <b",
+        "<p>a <!-- b",
+        "a < b",
+        "<svg><svg>a</svg>",
+        "</ x>a",
+        "a <% b",
+        "<p title=it's>a</p>",
+    ],
 )
 def test_broken_pages_keep_all_their_characters(page):
     assert translated(page, list) == page
@@ -147,7 +193,8 @@ def test_any_markup_comes_back(parts):
 
 
 @pytest.mark.parametrize(
-    "part", ["<a ", "<b>", "<!--", '<a b="', "<code>", "</i>", "&", "<svg>", "<a b='c\""]
+    "part",
+    ["<a ", "<b>", "<!--", "<%", "<?", '<a b="', "<code>", "</i>", "&", "<svg>", "<a b='c\""],
 )
 def test_hostile_pages_take_linear_time(part):
     start = time.process_time()

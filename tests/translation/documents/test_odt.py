@@ -87,6 +87,10 @@ def test_headers_change_and_the_archive_keeps_its_order(tmp_path):
             {"content.xml": "x", "META-INF/manifest.xml": "<manifest:encryption-data/>"},
             "protected by a password",
         ),
+        (
+            {"encrypted-package": "x", "META-INF/manifest.xml": "<manifest:encryption-data/>"},
+            "protected by a password",
+        ),
         ({"content.xml": "<a>"}, "a.odt: content.xml is damaged"),
     ],
 )

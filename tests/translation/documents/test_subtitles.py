@@ -74,6 +74,7 @@ def test_line_ends_and_the_byte_order_mark_stay():
     result = translate_subtitles(job(data, "a.srt"))
     assert result.startswith(b"\xef\xbb\xbf1\r\n")
     assert result.count(b"\r\n") == result.count(b"\n") == SRT.count("\n")
+    assert translated(SRT.replace("\n", "\r")) == translated(SRT).replace("\n", "\r")
 
 
 def test_notes_styles_and_settings_of_webvtt_stay():

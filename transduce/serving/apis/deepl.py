@@ -47,6 +47,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "preserve_formatting": (*_YES, *_NO),
     "split_sentences": (*SPLITS, True, False),
     "tag_handling": ("xml", "html"),
+    "tag_handling_version": ("v1", "v2"),
 }
 NOT_GIVEN = ("", None)
 
@@ -64,11 +65,12 @@ async def translate(request: Request) -> Response:
     source, target = _languages(service, parameters)
     _check_options(parameters)
     split = _split(parameters)
+    is_markup = parameters.get("tag_handling") not in NOT_GIVEN
     service.check_texts(request, texts)
 
     def work() -> tuple[list[multilingual.Work], list[Translation]]:
         planned = multilingual.plan(service.models, texts, source, target)
-        return planned, multilingual.carry_out(planned, split=split)
+        return planned, multilingual.carry_out(planned, split=split, is_markup=is_markup)
 
     planned, translations = await service.run(request, work)
     return JSONResponse(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.libretranslate import AUTO, admit, check_pair, read_language
-from transduce.serving.apis.parameters import MULTIPART, Parameters
+from transduce.serving.apis.parameters import MULTIPART, Parameters, printable
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS, translate_bytes
@@ -76,7 +75,11 @@ async def _read_form(request: Request) -> tuple[Parameters, str, bytes]:
     async with request.form(max_files=1, max_fields=MOST_FIELDS) as form:
         pairs += [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         file = form.get("file")
-        if not isinstance(file, UploadFile):
+        if isinstance(file, str):
+            raise RequestError(
+                400, 'Invalid request: the file has no name; send it with filename="NAME"'
+            )
+        if file is None:
             return Parameters(pairs), "", b""
         return Parameters(pairs), file.filename or "", await file.read()
 
@@ -84,11 +87,11 @@ async def _read_form(request: Request) -> tuple[Parameters, str, bytes]:
 def _shown_name(file_name: str) -> str:
     """Return the name of an uploaded file for messages: one short line, without its folders."""
     name = PurePosixPath(file_name.replace("\\", "/")).name
-    printable = "".join(character if character.isprintable() else "?" for character in name)
-    if len(printable) <= _LONGEST_NAME:
-        return printable
-    suffix = PurePosixPath(printable).suffix
-    return f"{printable[: _LONGEST_NAME - len(suffix) - 3]}...{suffix}"
+    shown = printable(name)
+    if len(shown) <= _LONGEST_NAME:
+        return shown
+    suffix = PurePosixPath(shown).suffix
+    return f"{shown[: _LONGEST_NAME - len(suffix) - 3]}...{suffix}"
 
 
 def _text_translator(

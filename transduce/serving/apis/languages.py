@@ -8,7 +8,9 @@ from typing import NamedTuple
 from transduce.data.cleaning.langid import code, rank
 from transduce.data.languages import base_language
 from transduce.serving.models import Models
+from transduce.translation.markup_patterns import PROTECTED
 
+MOST_LOOKED_THROUGH = 20_000  # characters of a text, with its markup
 MOST_CHARACTERS = 2_000  # of a text that are examined
 LEAST_CONFIDENCE = 1.0  # percent; less likely languages are not listed
 NAMES = {
@@ -60,8 +62,10 @@ def targets(models: Models) -> dict[str, list[str]]:
 def detect(text: str, languages: Collection[str]) -> list[Detection]:
     """Return the likely languages of a text among these, the likeliest first.
 
-    A text without letters has none. Probabilities are among the given languages only.
+    A text without letters has none, and tags and addresses, which look like English, do not count.
+    Probabilities are among the given languages only.
     """
+    text = PROTECTED.sub(" ", text[:MOST_LOOKED_THROUGH])
     if not any(map(str.isalpha, text)):
         return []
     by_code = {code(language): language for language in languages}

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from transduce.data.languages import base_language
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
-from transduce.serving.apis.parameters import Parameters, read_parameters
+from transduce.serving.apis.parameters import Parameters, printable, read_parameters
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
@@ -33,8 +33,8 @@ async def translate(request: Request) -> Response:
     texts = _texts(q)
     source = read_language(service, parameters, "source")
     target = read_language(service, parameters, "target")
-    # In HTML, the end of a line is a space.
-    split: Split = "sentences" if _read_format(parameters) == "html" else "lines"
+    is_html = _read_format(parameters) == "html"
+    split: Split = "sentences" if is_html else "lines"  # in HTML, the end of a line is a space
     alternatives = _alternatives(parameters)
     service.check_texts(request, texts, too_much=400)
     check_pair(service, source, target)
@@ -42,7 +42,7 @@ async def translate(request: Request) -> Response:
     def work() -> tuple[list[multilingual.Work], list[Translation]]:
         known_source = None if source == AUTO else source
         planned = multilingual.plan(service.models, texts, known_source, target)
-        return planned, multilingual.carry_out(planned, alternatives + 1, split)
+        return planned, multilingual.carry_out(planned, alternatives + 1, split, is_markup=is_html)
 
     planned, translations = await service.run(request, work)
     answer: dict[str, list[Any]] = {"translatedText": [t.text for t in translations]}
@@ -137,7 +137,7 @@ def read_language(service: Service, parameters: Parameters, name: str) -> str:
         raise RequestError(400, f"Invalid request: {name} must be a language code")
     language = value.strip().lower()
     if language != AUTO and base_language(language) not in targets(service.models):
-        raise RequestError(400, f"{value[:40]} is not supported")
+        raise RequestError(400, f"{printable(value[:40])} is not supported")
     return language if language == AUTO else base_language(language)
 
 
@@ -155,7 +155,7 @@ def _read_format(parameters: Parameters) -> str:
     if text_format in (None, ""):
         return "text"
     if text_format not in TEXT_FORMATS:
-        raise RequestError(400, f"{str(text_format)[:40]} format is not supported")
+        raise RequestError(400, f"{printable(str(text_format)[:40])} format is not supported")
     return str(text_format)
 
 
@@ -168,7 +168,9 @@ def _alternatives(parameters: Parameters) -> int:
     if not is_number or not re.fullmatch(r"-?[0-9]{1,9}", str(value)):
         raise RequestError(400, "Invalid request: alternatives parameter is not a number")
     count = int(value)
-    if not 0 <= count <= MOST_ALTERNATIVES:
+    if count < 0:
+        raise RequestError(400, "Invalid request: alternatives parameter is negative")
+    if count > MOST_ALTERNATIVES:
         raise RequestError(
             400,
             f"Invalid request: requested alternatives ({count}) exceeds limit "

@@ -9,6 +9,7 @@ from transduce.data.languages import base_language
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
 from transduce.serving.models import Models, ServedModel
 from transduce.serving.refusals import RequestError
+from transduce.translation.documents.html import without_references
 from transduce.translation.result import Translation
 from transduce.translation.sentences import Split
 
@@ -75,14 +76,16 @@ def detect_source(models: Models, text: str, target: str) -> Detection:
 
 
 def carry_out(
-    planned: Sequence[Work], n_best: int = 1, split: Split = "lines"
+    planned: Sequence[Work], n_best: int = 1, split: Split = "lines", *, is_markup: bool = False
 ) -> list[Translation]:
-    """Translate all texts, those of one model together."""
+    """Translate all texts, HTML and XML among them (`is_markup`), those of one model together."""
     results = [Translation(work.text, 0.0, ((work.text, 0.0),)) for work in planned]
     models = {work.model.name: work.model for work in planned if work.model}
     for model in models.values():
         places = [place for place, work in enumerate(planned) if work.model is model]
         texts = [planned[place].text for place in places]
+        if is_markup:
+            texts = [without_references(text) for text in texts]
         translations = model.translator.translate(texts, n_best=n_best, split=split)
         for place, translation in zip(places, translations, strict=True):
             results[place] = translation

@@ -16,6 +16,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from starlette.requests import Request
 
+from transduce.serving.apis.parameters import printable
 from transduce.serving.refusals import RequestError
 from transduce.translation.sentences import Split
 
@@ -178,8 +179,8 @@ def _first_problem(error: ValidationError) -> str:
     """Return the first problem of a body in one line."""
     problem: dict[str, Any] = dict(error.errors(include_url=False, include_input=False)[0])
     names = [str(name) for name in problem["loc"] if name not in _NOT_NAMES]
-    place = ".".join(name for name in names if name.strip())
+    place = ".".join(printable(name) for name in names if name.strip())
     message = " ".join(str(problem["msg"]).split())[:300]
     if problem["type"] == "extra_forbidden":
-        return f"{place} is not a setting of this request; see /openapi.json"
+        return f"{place or 'an empty name'} is not a setting of this request; see /openapi.json"
     return f"{place}: {message}" if place else message

@@ -84,6 +84,8 @@ def translate_bytes(job: Job) -> bytes:
 def check_files(source: Path, target: Path) -> None:
     """Check that one file can be translated into the other."""
     refuse_compressed_document(source)
+    if target.is_dir():
+        raise InputError(f"{target} is a folder; expected a file such as {target / source.name}")
     if _named(source.name) != _named(target.name):
         raise InputError(
             f"{source.name} cannot be translated into {target.name}: both must have the same "

@@ -79,6 +79,8 @@ def refuse_other_output(source: Path | None, target: Path) -> None:
 
 def refuse_other_file(path: Path) -> None:
     """Refuse a file to translate line by line that is not text; a pipe is not read."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; expected a text file")
     if path.is_file():
         refuse_other_content(next(blocks(path), b""), path.name)
 

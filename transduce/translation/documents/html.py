@@ -5,7 +5,6 @@ The language that the page declares (`<html lang="en">`) becomes the target lang
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,11 @@ from transduce.data.readers.columns import is_language
 from transduce.translation.documents.html_tags import INLINE, VOID, Tag, scan
 from transduce.translation.documents.job import Job
 from transduce.translation.documents.tags import Kind, Mark, Segment, Token, segment
-from transduce.translation.documents.text_encoding import decode
+from transduce.translation.documents.text_encoding import decode, nameable
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _LANGUAGE = re.compile(r"(\s(?:xml:)?lang\s*=\s*[\"']?)([A-Za-z]{2,3}(?:-\w{1,8})*)(?![\w-])", re.I)
+_REFERENCE = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});")
 
 _NO_TEXT = Segment((), (), (), "x")
 
@@ -69,14 +69,35 @@ def translate_html(job: Job) -> bytes:
     return encoding.encode("".join(written), errors="xmlcharrefreplace")
 
 
+def without_references(page: str) -> str:
+    """Return HTML or XML with letters, accents and quotation marks as themselves: no &eacute;.
+
+    In the middle of a word, a model cannot read a placeholder. References to signs that may be
+    markup, such as &lt; and &#123;, and to spaces stay.
+    """
+    return "".join(
+        part.raw if isinstance(part, Tag) else _REFERENCE.sub(_character, part)
+        for part in scan(page)
+    )
+
+
+def _character(reference: re.Match[str]) -> str:
+    text = unescape(reference[0])
+    for character in text:
+        is_visible = character.isprintable() and not character.isascii()
+        if not (is_visible or character.isalnum() or character in "'\""):
+            return reference[0]
+    return text
+
+
 def _declared_encoding(data: bytes) -> str:
     """Return the encoding that a page declares, or else the one that its bytes suggest."""
     declared = _CHARSET.search(data[:4096])
-    name = declared[1].decode() if declared else "utf-8"
+    # A page that says UTF-16 is none, for that would have a mark at its start.
+    name = (nameable(declared[1].decode()) if declared else None) or "utf-8"
     try:
-        name = codecs.lookup(name).name
         data.decode(name)
-    except (LookupError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return "utf-8" if declared else "cp1252"  # as browsers do
     return "cp1252" if name == "iso8859-1" else name
 
@@ -95,14 +116,18 @@ def _with_attributes(tag: Tag, translations: Iterator[str]) -> str:
 
 
 def _with_language(tag: str, job: Job) -> str:
-    """Return the tag of a page in the source language as that of a page in the target language."""
+    """Return the tag of a page in the source language as that of a page in the target language.
+
+    Without a source, it was detected: it is the one that the page declares.
+    """
     source, target = job.languages
 
     def translated(attribute: re.Match[str]) -> str:
         beginning, language = attribute.groups()
-        return f"{beginning}{target}" if is_language(language, source) else attribute[0]
+        is_source = not source or is_language(language, source)
+        return f"{beginning}{target}" if is_source else attribute[0]
 
-    return _LANGUAGE.sub(translated, tag) if source and target else tag
+    return _LANGUAGE.sub(translated, tag) if target else tag
 
 
 def _runs(parts: Iterator[str | Tag]) -> Iterator[list[str | Tag]]:

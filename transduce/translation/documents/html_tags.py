@@ -28,7 +28,7 @@ _META = frozenset(
 # Possessive repetitions (++) do not go back, so matching takes linear time.
 _VALUE = r"\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'>][^\s>]*+)"
 _MARKUP = re.compile(
-    r"<!--(?:.*?-->|.*+)|</?(?P<name>[A-Za-z][^\s/>]*+)"
+    r"<!--(?:.*?-->|.*+)|<%.{0,2000}?%>|<\?.{0,2000}?\?>|</?(?P<name>[A-Za-z][^\s/>]*+)"
     rf"(?:[\s/]++|[^\s\"'>/=]++(?:{_VALUE})?+|[\"'=])*+>|<[!?/][^>]*+>",
     re.DOTALL,
 )
@@ -77,7 +77,9 @@ def _read_tag(text: str, found: re.Match[str]) -> tuple[Tag, int]:
     raw = found[0]
     name = (found["name"] or "").lower()
     if not name or raw.startswith("</"):
-        return Tag(raw, name, is_closing=bool(name)), found.end()
+        # Templates write values as <%= name %> and <?= $name ?>.
+        is_word = raw.startswith(("<%=", "<?="))
+        return Tag(raw, name, is_closing=bool(name), is_word=is_word), found.end()
     attributes = {match[1].lower(): match for match in _ATTRIBUTE.finditer(raw, len(name) + 1)}
     is_kept = _is_untranslated(attributes) and name not in VOID
     if name in _CLOSED | _WORDS | _BLOCKS or is_kept:

@@ -30,10 +30,10 @@ _RULES = InlineRules(
 def translate_odt(job: Job) -> bytes:
     """Translate the paragraphs and headings of a document, its headers, footers and notes."""
     archive = Archive(job.data, job.name, job.most_bytes)
-    if "content.xml" not in archive.names:
-        raise InputError(f"{job.name} is not an OpenDocument text: it has no content.xml")
     if _MANIFEST in archive.names and b"encryption-data" in archive.read(_MANIFEST):
         raise InputError(f"{job.name} is protected by a password; save it without one")
+    if "content.xml" not in archive.names:
+        raise InputError(f"{job.name} is not an OpenDocument text: it has no content.xml")
 
     sources = {part: archive.read(part) for part in _PARTS if part in archive.names}
     job.check_tags(*sources.values())

@@ -9,7 +9,7 @@ from typing import Any
 from transduce.data.languages import base_language
 from transduce.errors import InputError, require
 from transduce.translation.documents.job import Job
-from transduce.translation.documents.text_encoding import Encoding, decode
+from transduce.translation.documents.text_encoding import Encoding, decode, nameable
 
 _PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 _CHARSET = re.compile(rb"charset=([\w.:-]{1,40})", re.IGNORECASE)
@@ -47,6 +47,16 @@ def translate_po(job: Job) -> bytes:
         else:
             entry.msgstr = translation
 
+    try:
+        return encoding.encode(_written(catalogue, text), "strict")
+    except UnicodeEncodeError:
+        # An encoding such as ASCII may lack letters of the new language.
+        catalogue.metadata["Content-Type"] = "text/plain; charset=UTF-8"
+        return _written(catalogue, text).encode()
+
+
+def _written(catalogue: Any, text: str) -> str:
+    """Return a catalogue as a file with the start and the line ends of the old one."""
     written = str(catalogue)
     if not text.lstrip("\ufeff").startswith("#"):
         written = written.removeprefix("#\n")  # the library's, for a comment that is not there
@@ -54,18 +64,18 @@ def translate_po(job: Job) -> bytes:
         written += "\n"
     if "\r\n" in text:
         written = written.replace("\r\n", "\n").replace("\n", "\r\n")
-    return encoding.encode(written)
+    return written
 
 
 def _parse(job: Job) -> tuple[Any, Encoding, str]:
     """Return the catalogue, the encoding of its file, and its text."""
     polib = require("polib", extra="documents")
     declared = _CHARSET.search(job.data[:4096])
-    name = declared[1].decode() if declared else "utf-8"
-    try:
-        text, encoding = decode(job.data, job.name, "utf-8" if name == "CHARSET" else name)
-    except LookupError:
-        raise InputError(f"{job.name} declares the unknown encoding {name}; use UTF-8") from None
+    name = declared[1].decode() if declared else "CHARSET"
+    known = "utf-8" if name == "CHARSET" else nameable(name)
+    if known is None:
+        raise InputError(f"{job.name} declares the unknown encoding {name}; use UTF-8")
+    text, encoding = decode(job.data, job.name, known)
     # The library takes a string of one line for the name of a file.
     content = text.replace("\r\n", "\n") + "\n\n"
     _check_lines(content, job.name)
@@ -118,7 +128,7 @@ def _set_language(catalogue: Any, job: Job) -> None:
     Refuse a catalogue with translations into another language.
     """
     language = job.languages[1]
-    declared = catalogue.metadata.get("Language", "")
+    declared = catalogue.metadata.get("Language", "").partition("\n")[0]
     if not catalogue.metadata or not language:
         return
     if base_language(declared) == base_language(language):

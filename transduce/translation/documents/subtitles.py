@@ -11,7 +11,7 @@ from transduce.translation.documents.text_encoding import decode
 _WIDTH = 42  # characters of a line that viewers can read in time
 _NEW_LINE = r"(?:\r\n|\n|\r|\Z)"
 _TIMES = rf"[ \t]*(?:\d+:)?\d+:\d+[,.]\d+[ \t]*-->[^\r\n]*{_NEW_LINE}"
-_TIMING = re.compile(rf"^{_TIMES}", re.MULTILINE)
+_TIMING = re.compile(rf"(?<![^\r\n]){_TIMES}")  # at the start of a line
 # The text of a cue ends at a blank line, or where a careless author has left it out.
 _CUE_TEXT = re.compile(
     rf"(?:(?!(?:\d+[ \t]*{_NEW_LINE})?{_TIMES})[^\r\n]*[^\s][^\r\n]*{_NEW_LINE})+"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 
 from transduce.errors import InputError
@@ -12,6 +13,12 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+# Encodings that a file can name inside it, because they contain ASCII. Python has others, such as
+# idna and unicode_escape, in which no file is written.
+_NAMEABLE = re.compile(
+    r"utf-8|ascii|(?:iso8859|koi8|mac|tis)-\w+|cp(?:437|8[56]\d|874|932|949|950|125\d)|gb\w+|hz|big5\w*"
+    r"|(?:euc|shift|iso2022)_\w+|johab"
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,15 @@ class Encoding:
     def encode(self, text: str, errors: str = "replace") -> bytes:
         """Return a text in this encoding."""
         return self.mark + text.encode(self.name, errors)
+
+
+def nameable(name: str) -> str | None:
+    """Return Python's name of an encoding that a file names, or None if it cannot be true."""
+    try:
+        found = codecs.lookup(name).name
+    except LookupError:
+        return None
+    return found if _NAMEABLE.fullmatch(found) else None
 
 
 def decode(data: bytes, name: str, encoding: str = "utf-8") -> tuple[str, Encoding]:

@@ -24,9 +24,17 @@ _PLACEHOLDER = re.compile(r"[%{$]")
 class _Rules(InlineRules):
     """The inline elements of XLIFF, of which placeholders such as %s are words."""
 
+    def is_kept(self, element: Element) -> bool:
+        """Return whether the text in an element is marked as fixed."""
+        return element.get("translate") == "no" or element.get("mtype") == "protected"
+
     def is_word(self, element: Element) -> bool:
-        """Return whether an element is a placeholder for a value."""
-        shown = "".join(element.itertext()) if isinstance(element.tag, str) else ""
+        """Return whether an element is a placeholder for a value, or a fixed text."""
+        if not isinstance(element.tag, str):  # a comment
+            return False
+        if self.is_kept(element):
+            return True
+        shown = "".join(element.itertext())
         described = [element.get(name, "") for name in ("equiv-text", "equiv", "disp")]
         return any(map(_PLACEHOLDER.search, [shown, *described]))
 

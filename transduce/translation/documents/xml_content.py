@@ -27,7 +27,7 @@ def parse_xml(data: bytes, name: str) -> Element:
     try:
         tree = etree.fromstring(data, parser).getroottree()
     except (etree.XMLSyntaxError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(getattr(error, "msg", error)).partition("\n")[0]
         raise InputError(f"{name} is damaged: it is not well-formed XML ({reason})") from None
     declared = tree.docinfo.internalDTD
     if declared is not None and any(True for _ in declared.iterentities()):
@@ -77,6 +77,10 @@ class InlineRules:
     characters: Mapping[str, str] = field(default_factory=dict)  # elements for one character
     collapses_space: bool = False  # whether a line end in the file is only a space
 
+    def is_kept(self, element: Element) -> bool:
+        """Return whether an element is kept closed, although it is around text."""
+        return False
+
     def is_word(self, element: Element) -> bool:
         """Return whether a closed element is read as a word, such as a placeholder."""
         return local_name(element) in self.words
@@ -102,7 +106,7 @@ class Content:
                 character = self.rules.characters[name]
                 self._made_characters[character] = child.tag
                 self.tokens.append(character)
-            elif name in self.rules.containers:
+            elif name in self.rules.containers and not self.rules.is_kept(child):
                 self._inline.append(child)
                 self.tokens.append(Mark(Kind.OPEN, number))
                 self._read(child)

@@ -36,6 +36,8 @@ class Archive:
                 f"{name} unpacks to {size:,} bytes in {len(self._infos):,} parts; expected at "
                 f"most {most_bytes:,} bytes and {MOST_PARTS:,} parts"
             )
+        if len(set(self.names)) < len(self.names):
+            raise InputError(f"{name} is damaged: it has two parts of the same name")
         if any(info.flag_bits & _IS_ENCRYPTED for info in self._infos):
             raise InputError(f"{name} is protected by a password; remove it first")
         if any(info.compress_type not in _METHODS for info in self._infos):
