@@ -62,9 +62,12 @@ def score(
         bool, Help("also compute the perplexity of the references, per token of the model")
     ] = False,
     test: Annotated[
-        Literal["bootstrap", "randomization"],
-        Help("how systems are compared with the first one: paired bootstrap, or randomization"),
-    ] = "bootstrap",
+        Literal["randomization", "bootstrap"],
+        Help(
+            "how systems are compared with the first one: approximate randomization, or "
+            "sacreBLEU's paired bootstrap, which has twice as many false alarms"
+        ),
+    ] = "randomization",
     resamples: Annotated[
         int, Help("resamples of the test set for intervals and the test; 0 for neither")
     ] = 1000,
