@@ -34,11 +34,9 @@ def rows(names: Sequence[str], plan: Plan) -> list[Row]:
 
 def section(out: Path, commit: str) -> Section:
     """Return what is known so far of Table 3."""
-    # A file may have the name of no row that this version knows.
-    found = load_results(out, PART)
-    results = {name: result for name, result in found.items() if SEED.sub("", name) in TABLE_3}
+    results = known_results(out)
     base = results.get("base")
-    comparable = {name: one for name, one in results.items() if base and not _unlike(one, base)}
+    comparable = comparable_with_base(results)
     lines = [_line(name, results.get(name), base, commit) for name in TABLE_3]
     for name, result in results.items():
         if SEED.search(name):
@@ -58,6 +56,24 @@ def section(out: Path, commit: str) -> Section:
         paragraphs.append(f"Not measured yet: {', '.join(missing)}.")
     title = "Table 3: variations of the Transformer"
     return Section(title, paragraphs, [Table(head, lines)], _figures(comparable))
+
+
+def known_results(out: Path) -> dict[str, Result]:
+    """Return the results of all rows; a file may have the name of none that this version knows."""
+    found = load_results(out, PART)
+    return {name: result for name, result in found.items() if SEED.sub("", name) in TABLE_3}
+
+
+def comparable_with_base(results: Mapping[str, Result]) -> dict[str, Result]:
+    """Return base, and the results that differ from it only in what their rows change."""
+    base = results.get("base")
+    return {name: one for name, one in results.items() if base and not _unlike(one, base)}
+
+
+def seed_spread(results: Mapping[str, Result]) -> float | None:
+    """Return how far the seeds of base are apart in BLEU; None if there is only one."""
+    scores = [_bleu(result) for name, result in results.items() if SEED.sub("", name) == "base"]
+    return max(scores) - min(scores) if len(scores) > 1 else None
 
 
 def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
@@ -143,14 +159,14 @@ def _bleu(result: Result) -> float:
 
 def _spread(results: Mapping[str, Result]) -> list[str]:
     """Return how far the seeds of base are apart, which a difference must exceed to mean much."""
-    scores = [_bleu(result) for name, result in results.items() if SEED.sub("", name) == "base"]
-    if not scores:
+    seeds = [name for name in results if SEED.sub("", name) == "base"]
+    if not seeds:
         return []
-    if len(scores) < 2:
+    spread = seed_spread(results)
+    if spread is None:
         return ["One seed of base only: how far chance alone moves BLEU is not known."]
-    spread = max(scores) - min(scores)
     return [
-        f"{len(scores)} seeds of base are {spread:.1f} BLEU apart; smaller differences may be "
+        f"{len(seeds)} seeds of base are {spread:.1f} BLEU apart; smaller differences may be "
         "chance."
     ]
 
