@@ -78,6 +78,23 @@ def test_rivals_train_beside_base_and_again_for_as_long(text, tmp_path, capsys):
     assert "ladder" not in results["recurrent"].numbers
 
 
+def test_rivals_of_another_budget_are_marked_and_not_judged(tmp_path):
+    numbers = {"test": {"bleu": 20.0, "tokenized_bleu": 20.0}, "perplexity": 9.0}
+    numbers |= {"parameters": 1, "target_tokens": 1}
+    base = Result(
+        part="table3", row="base", numbers=numbers, seconds=1, commit="", hardware={}, budget=0.1
+    )
+    save_result(tmp_path, base)
+    save_result(tmp_path, replace(base, part="table2", row="recurrent"))
+    save_result(tmp_path, replace(base, part="table2", row="convolutional", budget=0.01))
+    section = table2.section(tmp_path, "")
+    (verdict,) = section.paragraphs[1:]
+    assert " than recurrent, " in verdict
+    notes = {row[0]: row[-1] for row in section.tables[0].rows}
+    assert notes["recurrent"] == ""
+    assert notes["convolutional"] == "budget 0.01, base has 0.1"
+
+
 def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, capsys):
     words = ["paper", "table2", str(text), "--out", str(tmp_path), "--rows", "equal-time-recurrent"]
     assert run(words) == 2

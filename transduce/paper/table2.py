@@ -18,7 +18,7 @@ from transduce.paper.experiment import BuildModel, Plan, Row
 from transduce.paper.flops import estimated_flops
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_2
-from transduce.paper.results import Result, find_result, load_results, remarks
+from transduce.paper.results import Result, find_result, load_results, remarks, unlike
 from transduce.paper.table3 import SEED
 from transduce.presets import BASE, BIG
 
@@ -167,7 +167,7 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
     base = ours["base"]
     lines = []
     for name in (*RIVALS, *EQUAL_TIME):
-        if name in ours:
+        if name in ours and not unlike(ours[name], base):
             gain = _scores(base)["bleu"] - _scores(ours[name])["bleu"]
             cost = (base.flops or 0) / (ours[name].flops or 1)
             order = "more" if gain >= 0 else "less"
