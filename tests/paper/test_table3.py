@@ -108,9 +108,11 @@ def test_advice_names_no_options_of_other_commands(text, out, capsys):
     assert "--" not in about_the_run + about_the_store
 
 
-def test_a_seed_as_a_setting_is_refused(text, tmp_path, capsys):
-    assert command(text, tmp_path, "--rows", "base", "training.seed=7", "--dry-run") == 2
-    assert "training.seed=7 is given as a setting; use --seed" in capsys.readouterr().err
+@pytest.mark.parametrize(("name", "option"), [("seed", "--seed"), ("steps", "--budget")])
+def test_a_setting_that_is_an_option_is_refused(name, option, text, tmp_path, capsys):
+    setting = f"training.{name}=7"
+    assert command(text, tmp_path, "--rows", "base", setting, "--dry-run") == 2
+    assert f"{setting} is given as a setting; use {option}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("speed", ["0", "-5", "nan"])
@@ -150,9 +152,9 @@ def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path,
 
 
 def test_settings_may_also_follow_the_rows(text, tmp_path, capsys):
-    options = ("--dry-run", "--rows", "base", "training.steps=7")
+    options = ("--dry-run", "--rows", "base", "training.tokens_per_step=7")
     assert command(text, tmp_path, *options) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["base", "7"]
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["base", "4", "28"]
 
 
 def test_a_recipe_may_also_follow_the_rows(text, tmp_path, capsys):

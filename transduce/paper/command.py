@@ -54,10 +54,16 @@ def _check_speed(tokens_per_second: float | None) -> None:
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
-    """Refuse a seed among the settings, since rows of another seed have names of their own."""
+    """Refuse settings that are options here.
+
+    Rows of another seed have names of their own, and steps that are set would be those of base but
+    not of big, and not scale the rest of the schedule.
+    """
+    options = {"training.seed": "--seed", "training.steps": "--budget"}
     for override in overrides:
-        if override.partition("=")[0].strip() == "training.seed":
-            raise ConfigError(f"{override} is given as a setting; use --seed")
+        option = options.get(override.partition("=")[0].strip())
+        if option:
+            raise ConfigError(f"{override} is given as a setting; use {option}")
 
 
 def _report(options: Options) -> None:
