@@ -20,7 +20,7 @@ def experiment(context: Context) -> Finding:
     texts = [*SENTENCES.values()]
     if context.data is not None:
         sources, _ = read_sets(context.data.validation, context.data)
-        texts += sources[: context.steps(VALIDATION_SENTENCES)]
+        texts += sources[:VALIDATION_SENTENCES]
     distances: dict[tuple[int, int], list[float]] = {}
     for text in texts:
         for measures in inspect(translator, text).measures:

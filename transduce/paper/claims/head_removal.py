@@ -23,9 +23,8 @@ def experiment(context: Context) -> Finding:
     if context.data is None:
         return Finding(None, "It needs text; give a recipe or a corpus.")
     sources, references = read_sets(context.data.validation, context.data)
-    count = context.steps(SENTENCES)
-    sources = sources[:count]
-    references = references[:count]
+    sources = sources[:SENTENCES]
+    references = references[:SENTENCES]
     ranked = head_importance(translator, sources, references).ranked()
     order = [head for head, _ in reversed(ranked)]
 
