@@ -1,5 +1,6 @@
 """Claims: each experiment runs, its verdict follows from its numbers, and the report shows it."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -109,7 +110,9 @@ def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translato
     finding = CLAIMS["head-distance"].experiment(
         dataclasses.replace(context, translator=translator, data=data)
     )
-    assert "over 8 sentences" in finding.verdict  # four of the paper and of the text, with any budget
+    assert (
+        "over 8 sentences" in finding.verdict
+    )  # four of the paper and of the text, with any budget
     assert len(finding.numbers["layer_means"]) == 2
     assert 0 < finding.numbers["nearest"] < finding.numbers["farthest"]
 
@@ -129,6 +132,25 @@ def test_pronouns_are_found_in_the_last_clause():
     assert pronoun._pronoun("Das Tier überquerte die Straße nicht, weil es zu müde war.") == "es"
     assert pronoun._pronoun("Es ging nicht, weil sie zu breit war.") == "sie"
     assert pronoun._pronoun("Es war müde, sehr müde.") == "none"
+
+
+def test_pronouns_are_judged_for_english_and_german_only(context, translator):
+    data = dataclasses.replace(translator.recipe.data, source_language="de", target_language="en")
+    other = copy.copy(translator)
+    other.recipe = dataclasses.replace(translator.recipe, data=data)
+    finding = CLAIMS["pronoun"].experiment(dataclasses.replace(context, translator=other))
+    assert finding.holds is None
+    assert finding.verdict.startswith("The model translates from de to en;")
+
+
+def test_text_in_other_languages_than_the_model_is_refused(bundle, text, tmp_path, capsys):
+    recipe = text.read_text(encoding="utf-8").replace('"en"', '"fr"')
+    other = text.with_name("other.toml")
+    other.write_text(recipe, encoding="utf-8")
+    words = ["paper", "claims", str(other), "--model", str(bundle.path), "--out", str(tmp_path)]
+    words += ["--rows", "head-distance"]
+    assert run(words) == 2
+    assert "is from fr to de, but the model translates from en to de" in capsys.readouterr().err
 
 
 def test_the_command_saves_what_it_found_and_names_what_needs_a_model(tmp_path, capsys):

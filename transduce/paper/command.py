@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from transduce.config import DataConfig
 from transduce.engines.torch import resolve_device
 from transduce.errors import ConfigError
 from transduce.paper import figures, table1, table2, table3, table4
@@ -150,6 +151,8 @@ def _claims(options: Options) -> None:
     data = None
     if options.corpus is not None:
         data = find_corpus(options.corpus, options.out)
+        if translator is not None:
+            _check_languages(options.corpus, data, translator.recipe.data)
     device = resolve_device(options.device)
     context = Context(options.out, device, options.budget, translator, data)
     for name in names:
@@ -160,6 +163,16 @@ def _claims(options: Options) -> None:
         save_result(options.out, result)
         say(f"claim {name}: {JUDGEMENTS[result.numbers['holds']]}. {result.numbers['verdict']}")
     _report(options)
+
+
+def _check_languages(corpus: str, data: DataConfig, model: DataConfig) -> None:
+    """Refuse text that the model cannot translate."""
+    languages = [f"from {each.source_language} to {each.target_language}" for each in (data, model)]
+    if languages[0] != languages[1]:
+        raise ConfigError(
+            f"the text of {corpus} is {languages[0]}, but the model translates {languages[1]}; "
+            "give text in the languages of the model"
+        )
 
 
 def _translator(options: Options) -> Translator | None:
