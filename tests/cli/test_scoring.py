@@ -117,6 +117,10 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
             ["--hypothesis", "bad.de", "test.en", "test.de", "--json", "bad.de"],
             "bad.de is read and would be overwritten; choose another file to write",
         ),
+        (
+            ["--hypothesis", "bad.de", "test.en", "test.de", "--json", "r", "--html", "r"],
+            "r is named for two outputs; give each a file of its own",
+        ),
         (["x", "test.en", "test.de", "--worst", "-1"], "--worst is -1; expected at least 0"),
     ],
 )

@@ -104,9 +104,11 @@ def score(
     if ladder:
         ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
         _check_ladder(models, hypothesis, ignored | {"out": out, "html": html, "svg": svg})
-    for path in (out, json, markdown, html, svg):
-        if path != STANDARD_OUTPUT:
-            check_output(path, [*test_set, *hypothesis])
+    outputs = [path for path in (out, json, markdown, html, svg) if path != STANDARD_OUTPUT]
+    for path in outputs:
+        check_output(path, [*test_set, *hypothesis])
+        if path and outputs.count(path) > 1:
+            raise InputError(f"{path} is named for two outputs; give each a file of its own")
     from transduce.evaluation.test_set import read_parallel
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
