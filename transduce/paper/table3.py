@@ -14,9 +14,8 @@ from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.results import (
     Result,
-    changed_settings,
     load_results,
-    parse_recipe,
+    other_settings,
     remarks,
     unlike,
 )
@@ -89,9 +88,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         perplexity = f"{result.numbers['perplexity']:.2f}"
         bleu = f"{_bleu(result):.1f}"
         parameters = result.numbers["parameters"]
-        note = remarks(result, commit)
-        if base is not None:
-            note = "; ".join(filter(None, [note, *_unlike(result, base)]))
+        note = remarks(result, commit, _unlike(result, base) if base else ())
         if base is not None and name != "base":
             difference = f"{_bleu(result) - _bleu(base):+.1f}"
             speed = f"{_speed(result) / _speed(base):.2f}"
@@ -117,18 +114,10 @@ def _unlike(result: Result, base: Result) -> list[str]:
     if result.budget is None or result.budget != base.budget:
         return reasons  # settings differ with the budget
 
-    # Settings that differ from base's although the row does not change them.
+    # Settings that differ although the row does not change them.
     row = TABLE_3[SEED.sub("", result.row)]
     expected = differences(scaled(row, result.budget), scaled(BASE, result.budget))
-    found = changed_settings(
-        parse_recipe(result.recipe),
-        parse_recipe(base.recipe),
-        is_same_text=bool(result.text) and result.text == base.text,
-    )
-    others = found.keys() - expected.keys() - {"training.learning_rate", "training.seed"}
-    if others:
-        reasons.append(f"other settings than base: {', '.join(sorted(others))}")
-    return reasons
+    return reasons + other_settings(result, base, expected)
 
 
 def _figures(results: Mapping[str, Result]) -> list[Figure]:
