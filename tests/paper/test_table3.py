@@ -9,8 +9,9 @@ import pytest
 
 from tests.paper.conftest import BUDGET, SMALL
 from transduce.cli.commands import run
+from transduce.errors import DataError
 from transduce.monitoring.software import COMMIT_VARIABLE
-from transduce.paper import experiment, results
+from transduce.paper import corpus, experiment, results
 from transduce.paper.corpus import find_corpus
 from transduce.paper.reference import TABLE_3 as PAPER
 from transduce.presets import TABLE_3
@@ -142,6 +143,30 @@ def test_an_unknown_row_is_answered_with_the_known_ones(text, tmp_path, capsys):
 def test_a_dry_run_knows_the_names_of_corpora(name, message, tmp_path, capsys):
     assert command(name, tmp_path, "--dry-run") == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_corpus_that_cannot_be_fetched_says_where_its_advice_is_for(
+    tmp_path, monkeypatch, capsys
+):
+    def get(name, folder):
+        raise DataError("it cannot be downloaded; pass its folder as --mirror")
+
+    monkeypatch.setattr(corpus, "get", get)
+    assert command("multi30k-en-de", tmp_path, "--rows", "base") == 2
+    folder = tmp_path / "corpus" / "multi30k-en-de"
+    message = f"as --mirror, in: transduce data get multi30k-en-de --out {folder}\n"
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["table1", "claims", "figures", "report"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(part, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert run(["paper", part, "--out", str(file / "out")]) == 2
+    assert capsys.readouterr().err == (
+        f"transduce: {file / 'out'} cannot be written, because {file} is not a writable folder; "
+        "choose another folder with --out\n"
+    )
 
 
 def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path, capsys):

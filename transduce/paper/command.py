@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ def run_part(part: str, options: Options) -> None:
     check_budget(options.budget)
     _check_speed(options.tokens_per_second)
     _check_overrides(options.overrides)
+    if not options.dry_run:
+        _check_folder(options.out)
     PARTS[part](options)
 
 
@@ -65,6 +68,16 @@ def _check_overrides(overrides: Sequence[str]) -> None:
         option = options.get(override.partition("=")[0].strip())
         if option:
             raise ConfigError(f"{override} is given as a setting; use {option}")
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that cannot be written, before the work."""
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{out} cannot be written, because {nearest} is not a writable folder; choose another "
+            "folder with --out"
+        )
 
 
 def _report(options: Options) -> None:
