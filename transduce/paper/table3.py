@@ -46,8 +46,9 @@ def section(out: Path, commit: str) -> Section:
     paragraphs = [
         "Perplexity per token and sacreBLEU on the validation set, from the average of the last "
         "checkpoints, beam search and length penalty of §6.1. The paper's BLEU is tokenized "
-        "(newstest2013); differences from base can be compared, absolute values cannot. The speed "
-        "is that of training in FLOPs per second, as a share of base's.",
+        "(newstest2013); differences from base can be compared, absolute values cannot. The "
+        "paper's parameters fit a vocabulary of 41,000, and of 37,000 in big. The speed is that of "
+        "training in FLOPs per second, as a share of base's.",
         *_spread(comparable),
         *_agreement(comparable),
     ]
