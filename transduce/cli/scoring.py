@@ -102,8 +102,9 @@ def score(
     if worst < 0:
         raise InputError(f"--worst is {worst}; expected at least 0")
     if ladder:
-        ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
-        _check_ladder(models, hypothesis, ignored | {"out": out, "html": html, "svg": svg})
+        ignored: dict[str, Any] = {"beam": beam, "alpha": alpha, "ter": ter, "out": out}
+        ignored |= {"perplexity": perplexity, "engine": engine, "precision": precision}
+        _check_ladder(models, hypothesis, ignored | {"html": html, "svg": svg})
     outputs = [path for path in (out, json, markdown, html, svg) if path != STANDARD_OUTPUT]
     for path in outputs:
         check_output(path, [*test_set, *hypothesis])
@@ -185,7 +186,7 @@ def _check_ladder(
             "run: transduce score --ladder RUN SOURCE REFERENCE"
         )
     for name, value in ignored.items():
-        if value not in (None, False):
+        if value not in (None, False, "auto"):
             raise InputError(f"--{name} has no effect on the ladder; remove it, or --ladder")
 
 
