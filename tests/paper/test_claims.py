@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from transduce.cli.commands import run
-from transduce.paper.claims import linear_positions, pronoun, scale, step_cost, toy_task, warmup
+from transduce.evaluation.test_set import read_sets
+from transduce.paper.claims import (
+    head_removal,
+    linear_positions,
+    pronoun,
+    scale,
+    step_cost,
+    toy_task,
+    warmup,
+)
 from transduce.paper.claims.catalogue import CLAIMS, section
 from transduce.paper.claims.claim import Chart, Context
 from transduce.paper.corpus import find_corpus
@@ -126,6 +135,29 @@ def test_heads_are_removed_from_the_least_important_on(context, translator, text
     assert "heads can be removed" in finding.verdict
     without_text = dataclasses.replace(full, data=None)
     assert CLAIMS["head-removal"].experiment(without_text).holds is None
+
+
+def test_heads_are_ranked_on_other_sentences_than_those_that_judge(
+    context, translator, text, monkeypatch
+):
+    seen = {}
+    importance = head_removal.head_importance
+
+    def rank(translator, sources, references):
+        seen["ranked"] = sources
+        return importance(translator, sources, references)
+
+    def judge(translator, heads, sources, references):
+        seen["judged"] = sources
+        return 50.0
+
+    monkeypatch.setattr(head_removal, "head_importance", rank)
+    monkeypatch.setattr(head_removal, "_bleu_without", judge)
+    monkeypatch.setattr(head_removal, "SENTENCES", 2)
+    data = find_corpus(str(text), text)
+    sources, _ = read_sets(data.validation, data)
+    head_removal.experiment(dataclasses.replace(context, translator=translator, data=data))
+    assert seen == {"judged": sources[:2], "ranked": sources[2:4]}
 
 
 def test_pronouns_are_found_in_the_last_clause():
