@@ -95,6 +95,10 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
         (["x", "test.en", "test.de", "--json", "no/x.json"], "no/x.json cannot be written"),
         (["--ladder", "a", "b", "test.en", "test.de"], "--ladder has 2 runs and 0 hypothesis"),
         (["--ladder", "x", "test.en", "test.de", "--ter"], "--ter has no effect on the ladder"),
+        (
+            ["--ladder", "x", "test.en", "test.de", "--precision", "int8"],
+            "--precision has no effect on the ladder",
+        ),
         (["--ladder", "x", "test.en", "test.de", "--html", "y"], "--html has no effect on the"),
         (
             ["--hypothesis", "good.de", "test.en", "test.de", "--perplexity"],
@@ -116,6 +120,10 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
         (
             ["--hypothesis", "bad.de", "test.en", "test.de", "--json", "bad.de"],
             "bad.de is read and would be overwritten; choose another file to write",
+        ),
+        (
+            ["--hypothesis", "bad.de", "test.en", "test.de", "--json", "r", "--html", "r"],
+            "r is named for two outputs; give each a file of its own",
         ),
         (["x", "test.en", "test.de", "--worst", "-1"], "--worst is -1; expected at least 0"),
     ],

@@ -1,6 +1,7 @@
 """Perplexity is exp of the mean negative log-likelihood of all reference tokens."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from torch import nn
@@ -71,6 +72,25 @@ def test_a_forward_of_its_own_is_called_as_in_training(bundle):
     plain = Translator.from_model(load_model(bundle), *tokenizers, bundle.recipe)
     own_loss = measure_perplexity(own, SOURCES, REFERENCES).loss
     assert own_loss != pytest.approx(measure_perplexity(plain, SOURCES, REFERENCES).loss, rel=0.01)
+
+
+def test_pairs_beyond_the_learned_positions_are_counted(bundle):
+    tokenizers = Translator(bundle, engine="torch", device="cpu").tokenizers
+    lengths = [
+        max(len(tokenizer.encode(text)) for tokenizer, text in zip(tokenizers, pair, strict=True))
+        for pair in PAIRS
+    ]
+
+    def measure(longest):
+        config = replace(bundle.recipe.model, positions="learned", max_positions=longest)
+        translator = Translator.from_model(Transformer(config), *tokenizers, bundle.recipe)
+        return measure_perplexity(translator, SOURCES, REFERENCES)
+
+    limit = sorted(lengths)[len(PAIRS) // 2]
+    assert measure(max(lengths)).left_out == 0
+    assert measure(limit).left_out == sum(length > limit for length in lengths) > 0
+    with pytest.raises(InputError, match="all 40 pairs are longer than the 2 positions"):
+        measure(2)
 
 
 def test_better_references_have_a_lower_perplexity(bundle):

@@ -47,8 +47,8 @@ def test_runs_are_tested_on_their_test_text(stores, monkeypatch):
     assert table.rows[1][1].startswith("100.00 ")
     (verdict,) = table.notes
     assert verdict.startswith("good: BLEU +")
-    assert "against bad, significant (p = 0.0" in verdict
-    assert verdict.endswith("paired bootstrap of 1,000 resamples)")
+    assert "against bad, significant (p = 9.999e-05, " in verdict
+    assert verdict.endswith("approximate randomization with 10,000 trials)")
 
 
 def test_runs_with_different_text_are_not_tested(stores, monkeypatch):

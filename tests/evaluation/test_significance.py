@@ -1,5 +1,7 @@
 """Confidence intervals and significance tests are sacreBLEU's, and mean what they say."""
 
+import itertools
+
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
@@ -56,6 +58,28 @@ def test_a_few_sentences_cannot_make_a_difference_significant(kind, differing, s
     few = [*[""] * differing, *GOOD[differing:]]
     _, other = estimate({"good": GOOD, "few": few}, test=kind, resamples=50)
     assert other.p_value >= smallest
+
+
+def test_the_p_value_is_the_share_of_exchanges_with_a_larger_difference():
+    differing = 8
+    better = [*damaged(REFERENCES, 0.2)[:differing], *GOOD[differing:]]
+    worse = [*damaged(REFERENCES, 0.2, seed=3)[:differing], *GOOD[differing:]]
+
+    def difference(exchanged):
+        pairs = [*zip(better, worse, strict=True)]
+        for index, swap in enumerate(exchanged):
+            pairs[index] = pairs[index][::-1] if swap else pairs[index]
+        one, other = ([pair[side] for pair in pairs] for side in (0, 1))
+        return abs(bleu(one) - bleu(other))
+
+    def bleu(hypotheses):
+        return BLEU().corpus_score(hypotheses, [REFERENCES]).score
+
+    found = difference([False] * differing)
+    all_exchanges = itertools.product((False, True), repeat=differing)
+    exact = [difference(exchanged) > found + 1e-9 for exchanged in all_exchanges]
+    _, other = estimate({"better": better, "worse": worse}, resamples=50)
+    assert other.p_value == pytest.approx(sum(exact) / len(exact), abs=0.03)
 
 
 def test_a_negative_number_of_resamples_is_refused():

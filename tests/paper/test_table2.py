@@ -16,6 +16,7 @@ from transduce.paper.experiment import Plan
 from transduce.paper.flops import count_training_flops, estimated_flops
 from transduce.paper.results import Result, load_results, save_result
 from transduce.presets import BASE
+from transduce.recipe import to_toml
 
 SMALLER = (
     "model.N=3", "model.d_model=128", "model.d_ff=512", "model.h=2", "data.tokenizer.vocab_size=2000"
@@ -76,6 +77,42 @@ def test_rivals_train_beside_base_and_again_for_as_long(text, tmp_path, capsys):
     ladder = results["base"].numbers["ladder"]
     assert rungs == [f"| average of 4 checkpoints | {ladder[1]['score']['value']:.2f} | +0.00 |"]
     assert "ladder" not in results["recurrent"].numbers
+
+
+def test_rivals_of_another_budget_or_other_settings_are_marked_and_not_judged(tmp_path):
+    plan = Plan(data=BASE.data, budget=0.1)
+    rows = table2.rows(["base", "recurrent", "convolutional"], plan)
+    base_recipe, recurrent, convolutional = (to_toml(row.recipe) for row in rows)
+    shorter = convolutional.replace("tokens_per_step = 25000", "tokens_per_step = 2500")
+    numbers = {"test": {"bleu": 20.0, "tokenized_bleu": 20.0}, "perplexity": 9.0}
+    numbers |= {"parameters": 1, "target_tokens": 1}
+    numbers |= {"tokens_per_second": 1000}
+    base = Result(
+        part="table3",
+        row="base",
+        numbers=numbers,
+        seconds=1,
+        commit="",
+        hardware={},
+        budget=0.1,
+        recipe=base_recipe,
+    )
+    save_result(tmp_path, base)
+    slower = numbers | {"tokens_per_second": 500}
+    rival = replace(base, part="table2", row="recurrent", recipe=recurrent, numbers=slower)
+    save_result(tmp_path, rival)
+    time = table2.equal_time_row("equal-time-recurrent", plan, tmp_path)
+    assert time.recipe.training.steps == 5_000
+    save_result(tmp_path, replace(rival, row=time.name, recipe=to_toml(time.recipe)))
+    save_result(tmp_path, replace(rival, row="convolutional", recipe=shorter))
+    save_result(tmp_path, replace(rival, row="equal-time-convolutional", budget=0.01))
+    section = table2.section(tmp_path, "")
+    judged = [paragraph.split(" than ")[1].split(",")[0] for paragraph in section.paragraphs[1:]]
+    assert judged == ["recurrent", "equal-time-recurrent"]
+    notes = {row[0]: row[-1] for row in section.tables[0].rows}
+    assert notes["recurrent"] == notes["equal-time-recurrent"] == ""
+    assert notes["convolutional"] == "other settings than base: training.tokens_per_step"
+    assert notes["equal-time-convolutional"] == "budget 0.01, base has 0.1"
 
 
 def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, capsys):

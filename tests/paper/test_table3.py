@@ -9,8 +9,9 @@ import pytest
 
 from tests.paper.conftest import BUDGET, SMALL
 from transduce.cli.commands import run
+from transduce.errors import DataError
 from transduce.monitoring.software import COMMIT_VARIABLE
-from transduce.paper import experiment, results
+from transduce.paper import corpus, experiment, results
 from transduce.paper.corpus import find_corpus
 from transduce.paper.reference import TABLE_3 as PAPER
 from transduce.presets import TABLE_3
@@ -108,9 +109,11 @@ def test_advice_names_no_options_of_other_commands(text, out, capsys):
     assert "--" not in about_the_run + about_the_store
 
 
-def test_a_seed_as_a_setting_is_refused(text, tmp_path, capsys):
-    assert command(text, tmp_path, "--rows", "base", "training.seed=7", "--dry-run") == 2
-    assert "training.seed=7 is given as a setting; use --seed" in capsys.readouterr().err
+@pytest.mark.parametrize(("name", "option"), [("seed", "--seed"), ("steps", "--budget")])
+def test_a_setting_that_is_an_option_is_refused(name, option, text, tmp_path, capsys):
+    setting = f"training.{name}=7"
+    assert command(text, tmp_path, "--rows", "base", setting, "--dry-run") == 2
+    assert f"{setting} is given as a setting; use {option}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("speed", ["0", "-5", "nan"])
@@ -142,6 +145,30 @@ def test_a_dry_run_knows_the_names_of_corpora(name, message, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_corpus_that_cannot_be_fetched_says_where_its_advice_is_for(
+    tmp_path, monkeypatch, capsys
+):
+    def get(name, folder):
+        raise DataError("it cannot be downloaded; pass its folder as --mirror")
+
+    monkeypatch.setattr(corpus, "get", get)
+    assert command("multi30k-en-de", tmp_path, "--rows", "base") == 2
+    folder = tmp_path / "corpus" / "multi30k-en-de"
+    message = f"as --mirror, in: transduce data get multi30k-en-de --out {folder}\n"
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["table1", "claims", "figures", "report"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(part, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert run(["paper", part, "--out", str(file / "out")]) == 2
+    assert capsys.readouterr().err == (
+        f"transduce: {file / 'out'} cannot be written, because {file} is not a writable folder; "
+        "choose another folder with --out\n"
+    )
+
+
 def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path, capsys):
     assert command(text, tmp_path / "out", "--rows", "B", "base", "--dry-run") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -150,9 +177,9 @@ def test_a_group_is_all_of_its_rows_and_a_dry_run_trains_nothing(text, tmp_path,
 
 
 def test_settings_may_also_follow_the_rows(text, tmp_path, capsys):
-    options = ("--dry-run", "--rows", "base", "training.steps=7")
+    options = ("--dry-run", "--rows", "base", "training.tokens_per_step=7")
     assert command(text, tmp_path, *options) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["base", "7"]
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["base", "4", "28"]
 
 
 def test_a_recipe_may_also_follow_the_rows(text, tmp_path, capsys):

@@ -165,6 +165,19 @@ def test_a_folder_without_splits_is_divided(tmp_path):
     assert (len(found.train), len(found.valid), len(found.test)) == (24, 3, 3)
 
 
+def test_splits_may_be_folders_and_test_trees_are_never_mixed_in(tmp_path):
+    draw = random.Random(3)
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        trees = [grammar(draw) for _ in range(20)]
+        (tmp_path / split / "00.mrg").write_text("\n".join(trees), encoding="utf-8")
+    with pytest.raises(DataError, match="has no trees for valid; expected files whose names begin"):
+        read_treebank(tmp_path)
+    (tmp_path / "dev.mrg").write_text(grammar(draw), encoding="utf-8")
+    found = read_treebank(tmp_path)
+    assert (len(found.valid), len(found.test)) == (1, 20)
+
+
 def test_a_folder_without_trees_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"has no trees; expected files such as train\.trees"):
         read_treebank(tmp_path)

@@ -62,9 +62,12 @@ def score(
         bool, Help("also compute the perplexity of the references, per token of the model")
     ] = False,
     test: Annotated[
-        Literal["bootstrap", "randomization"],
-        Help("how systems are compared with the first one: paired bootstrap, or randomization"),
-    ] = "bootstrap",
+        Literal["randomization", "bootstrap"],
+        Help(
+            "how systems are compared with the first one: approximate randomization, or "
+            "sacreBLEU's paired bootstrap, which has twice as many false alarms"
+        ),
+    ] = "randomization",
     resamples: Annotated[
         int, Help("resamples of the test set for intervals and the test; 0 for neither")
     ] = 1000,
@@ -99,11 +102,14 @@ def score(
     if worst < 0:
         raise InputError(f"--worst is {worst}; expected at least 0")
     if ladder:
-        ignored = {"beam": beam, "alpha": alpha, "ter": ter, "perplexity": perplexity}
-        _check_ladder(models, hypothesis, ignored | {"out": out, "html": html, "svg": svg})
-    for path in (out, json, markdown, html, svg):
-        if path != STANDARD_OUTPUT:
-            check_output(path, [*test_set, *hypothesis])
+        ignored: dict[str, Any] = {"beam": beam, "alpha": alpha, "ter": ter, "out": out}
+        ignored |= {"perplexity": perplexity, "engine": engine, "precision": precision}
+        _check_ladder(models, hypothesis, ignored | {"html": html, "svg": svg})
+    outputs = [path for path in (out, json, markdown, html, svg) if path != STANDARD_OUTPUT]
+    for path in outputs:
+        check_output(path, [*test_set, *hypothesis])
+        if path and outputs.count(path) > 1:
+            raise InputError(f"{path} is named for two outputs; give each a file of its own")
     from transduce.evaluation.test_set import read_parallel
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
@@ -180,7 +186,7 @@ def _check_ladder(
             "run: transduce score --ladder RUN SOURCE REFERENCE"
         )
     for name, value in ignored.items():
-        if value not in (None, False):
+        if value not in (None, False, "auto"):
             raise InputError(f"--{name} has no effect on the ladder; remove it, or --ladder")
 
 

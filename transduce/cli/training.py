@@ -118,7 +118,7 @@ def compare(
         bool,
         Help(
             "translate the test text of the runs (or their validation text) with each best model, "
-            "and compare the runs with the first one by a paired bootstrap test"
+            "and compare the runs with the first one by a paired significance test"
         ),
     ] = False,
 ) -> None:

@@ -31,6 +31,7 @@ class Perplexity:
     value: float
     loss: float  # nats per token
     tokens: int  # of all references, with the ends of sentences
+    left_out: int = 0  # pairs that are longer than the positions of the model
 
 
 def measure_perplexity(
@@ -54,13 +55,19 @@ def measure_perplexity(
     tokens = 0
     with _model_of(translator) as model, torch.inference_mode():
         longest = _longest(model)
-        readable = [pair for pair in ids if max(map(len, pair)) <= longest]
+        pairs = [*ids]
+        readable = [pair for pair in pairs if max(map(len, pair)) <= longest]
+        if not readable:
+            raise InputError(
+                f"all {len(pairs):,} pairs are longer than the {longest:g} positions of the model, "
+                "so it has no perplexity; give shorter sentences"
+            )
         for batch in batches_of_similar_length(readable, BATCH_TOKENS):
             losses.append(_loss(model, batch))
             tokens += sum(len(target) for _, target in batch)
             advance(len(batch))
-    loss = math.fsum(losses) / max(tokens, 1)
-    return Perplexity(math.exp(min(loss, 700)), loss, tokens)
+    loss = math.fsum(losses) / tokens
+    return Perplexity(math.exp(min(loss, 700)), loss, tokens, len(pairs) - len(readable))
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def evaluate(
     sources: Sequence[str],
     *,
     ter: bool = False,
-    test: PairedTest = "bootstrap",
+    test: PairedTest = "randomization",
     resamples: int = RESAMPLES,
     worst: int = WORST,
     advance: Callable[[int], None] = lambda _: None,
@@ -83,7 +83,7 @@ def evaluate(
         references: The reference translations.
         sources: The sentences that were translated.
         ter: Whether to compute TER, which is slow.
-        test: The paired significance test: "bootstrap" or "randomization".
+        test: The paired significance test: "randomization" or "bootstrap".
         resamples: The number of resamples for intervals and tests; 0 computes neither.
         worst: The number of worst sentences to list.
         advance: Called with 1 after each metric, and after each system (see `work`).

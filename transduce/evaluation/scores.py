@@ -99,7 +99,7 @@ def _tokenized_bleu() -> Any:
     """Return BLEU with split compounds, as in Table 2: the parts of a compound are words.
 
     Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script; they differ
-    in rare punctuation marks.
+    in apostrophes and typographic quotation marks.
     """
     from sacrebleu.metrics.bleu import BLEU
 

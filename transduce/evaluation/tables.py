@@ -47,6 +47,7 @@ def _scores(report: Report) -> Table:
             f"{PLUS_MINUS}: 95% confidence interval, from {report.resamples:,} bootstrap resamples "
             "of the test set"
         )
+    notes += _left_out(report)
     notes += verdicts(report)
     header = ("score", *_names(report), "signature")
     return Table(_title(report), header, tuple(rows), tuple(notes))
@@ -73,6 +74,16 @@ def score_cell(score: EstimatedScore) -> str:
 
 def _perplexity(system: SystemReport) -> str:
     return f"{system.perplexity.value:.2f}" if system.perplexity else "-"
+
+
+def _left_out(report: Report) -> Iterator[str]:
+    """Say which perplexities are not those of the whole test set."""
+    for system in report.systems:
+        if system.perplexity and system.perplexity.left_out:
+            yield (
+                f"{system.name}: perplexity without {system.perplexity.left_out:,} pairs that are "
+                "longer than the positions of the model"
+            )
 
 
 def verdicts(report: Report) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from transduce.config import DataConfig
 from transduce.engines.torch import resolve_device
 from transduce.errors import ConfigError
 from transduce.paper import figures, table1, table2, table3, table4
@@ -45,6 +47,8 @@ def run_part(part: str, options: Options) -> None:
     check_budget(options.budget)
     _check_speed(options.tokens_per_second)
     _check_overrides(options.overrides)
+    if not options.dry_run:
+        _check_folder(options.out)
     PARTS[part](options)
 
 
@@ -54,10 +58,26 @@ def _check_speed(tokens_per_second: float | None) -> None:
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
-    """Refuse a seed among the settings, since rows of another seed have names of their own."""
+    """Refuse settings that are options here.
+
+    Rows of another seed have names of their own, and steps that are set would be those of base but
+    not of big, and not scale the rest of the schedule.
+    """
+    options = {"training.seed": "--seed", "training.steps": "--budget"}
     for override in overrides:
-        if override.partition("=")[0].strip() == "training.seed":
-            raise ConfigError(f"{override} is given as a setting; use --seed")
+        option = options.get(override.partition("=")[0].strip())
+        if option:
+            raise ConfigError(f"{override} is given as a setting; use {option}")
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that cannot be written, before the work."""
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{out} cannot be written, because {nearest} is not a writable folder; choose another "
+            "folder with --out"
+        )
 
 
 def _report(options: Options) -> None:
@@ -144,6 +164,8 @@ def _claims(options: Options) -> None:
     data = None
     if options.corpus is not None:
         data = find_corpus(options.corpus, options.out)
+        if translator is not None:
+            _check_languages(options.corpus, data, translator.recipe.data)
     device = resolve_device(options.device)
     context = Context(options.out, device, options.budget, translator, data)
     for name in names:
@@ -154,6 +176,16 @@ def _claims(options: Options) -> None:
         save_result(options.out, result)
         say(f"claim {name}: {JUDGEMENTS[result.numbers['holds']]}. {result.numbers['verdict']}")
     _report(options)
+
+
+def _check_languages(corpus: str, data: DataConfig, model: DataConfig) -> None:
+    """Refuse text that the model cannot translate."""
+    languages = [f"from {each.source_language} to {each.target_language}" for each in (data, model)]
+    if languages[0] != languages[1]:
+        raise ConfigError(
+            f"the text of {corpus} is {languages[0]}, but the model translates {languages[1]}; "
+            "give text in the languages of the model"
+        )
 
 
 def _translator(options: Options) -> Translator | None:

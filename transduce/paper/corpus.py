@@ -11,7 +11,7 @@ from transduce.config import CorpusConfig, DataConfig
 from transduce.corpora.catalogue import PHRASES, find
 from transduce.corpora.get import get
 from transduce.data.text_folder import RECIPE
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, DataError
 from transduce.recipe import read_recipe
 
 
@@ -31,12 +31,20 @@ def find_corpus(name: str, out: Path, *, fetch: bool = True) -> DataConfig:
                     f"the corpus {name} is not in {path.parent}; run the command without "
                     "--dry-run, or give a recipe file"
                 )
-            path = get(name, path.parent)
+            path = _get(name, path.parent)
     data = read_recipe(path).data
     if not data.corpora or not data.validation:
         missing = "[[data.corpora]]" if not data.corpora else "[[data.validation]]"
         raise ConfigError(f"{path} has no {missing}; the rows of a table need both")
     return _relative_to(data, path.parent)
+
+
+def _get(name: str, folder: Path) -> Path:
+    """Fetch a corpus; the advice of its messages is for `transduce data get`."""
+    try:
+        return get(name, folder)
+    except DataError as error:
+        raise DataError(f"{error}, in: transduce data get {name} --out {folder}") from None
 
 
 def _relative_to(data: DataConfig, folder: Path) -> DataConfig:

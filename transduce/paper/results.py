@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -109,12 +109,12 @@ def _nameless(corpora: Sequence[CorpusConfig]) -> tuple[CorpusConfig, ...]:
     return tuple(replace(corpus, source=("",), target=()) for corpus in corpora)
 
 
-def remarks(result: Result, commit: str, base: Result | None = None) -> str:
-    """Return what distinguishes a result from others: its code, and its budget or text."""
+def remarks(result: Result, commit: str, reasons: Sequence[str] = ()) -> str:
+    """Return what distinguishes a result from others: its code, and why it is unlike base."""
     parts = []
     if result.commit != commit:
         parts.append(f"commit {short(result.commit)}")
-    return "; ".join([*parts, *unlike(result, base)])
+    return "; ".join([*parts, *reasons])
 
 
 def unlike(result: Result, base: Result | None) -> list[str]:
@@ -125,6 +125,17 @@ def unlike(result: Result, base: Result | None) -> list[str]:
     if base is not None and not has_same_text(result, base):
         reasons.append(f"text {_text(result)}, base has {_text(base)}")
     return reasons
+
+
+def other_settings(result: Result, base: Result, expected: Collection[str]) -> list[str]:
+    """Return the settings that differ from base's, besides those that are expected to, in words."""
+    found = changed_settings(
+        parse_recipe(result.recipe),
+        parse_recipe(base.recipe),
+        is_same_text=bool(result.text) and result.text == base.text,
+    )
+    others = found.keys() - {*expected, "training.learning_rate", "training.seed"}
+    return [f"other settings than base: {', '.join(sorted(others))}"] if others else []
 
 
 def has_same_text(result: Result, other: Result) -> bool:

@@ -18,7 +18,14 @@ from transduce.paper.experiment import BuildModel, Plan, Row
 from transduce.paper.flops import estimated_flops
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_2
-from transduce.paper.results import Result, find_result, load_results, remarks
+from transduce.paper.results import (
+    Result,
+    find_result,
+    load_results,
+    other_settings,
+    remarks,
+    unlike,
+)
 from transduce.paper.table3 import SEED
 from transduce.presets import BASE, BIG
 
@@ -49,6 +56,13 @@ RIVALS = {
 # The same models, trained for as long as base was; by name, the model.
 EQUAL_TIME = {f"equal-time-{name}": name for name in RIVALS}
 ROWS = ["base", "big", *RIVALS, *EQUAL_TIME]
+# The settings in which rivals differ from base, and those in which equal-time rows do, too.
+OF_RIVALS = ("model.N", "model.d_model", "training.clip_norm")
+OF_TIME = tuple(
+    f"training.{name}"
+    for name in ("steps", "warmup_steps", "save_every", "early_save_every", "validate_every",
+                 "report_every")
+)  # fmt: skip
 
 
 def rows(names: Sequence[str], plan: Plan) -> list[Row]:
@@ -134,8 +148,18 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         clock(result.seconds),
         _flops(result.flops),
         _flops(estimated_flops(result.seconds, result.hardware)),
-        remarks(result, commit, base),
+        remarks(result, commit, _unlike(name, result, base)),
     ]
+
+
+def _unlike(name: str, result: Result, base: Result | None) -> list[str]:
+    """Return why a row cannot be compared with base; Table 3 says it of base and big."""
+    reasons = unlike(result, base)
+    row = SEED.sub("", name)
+    if base is None or row not in (*RIVALS, *EQUAL_TIME) or result.budget != base.budget:
+        return reasons
+    expected = (*OF_RIVALS, *OF_TIME) if row in EQUAL_TIME else OF_RIVALS
+    return reasons + other_settings(result, base, expected)
 
 
 def _scores(result: Result) -> Mapping[str, float]:
@@ -167,7 +191,7 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
     base = ours["base"]
     lines = []
     for name in (*RIVALS, *EQUAL_TIME):
-        if name in ours:
+        if name in ours and not _unlike(name, ours[name], base):
             gain = _scores(base)["bleu"] - _scores(ours[name])["bleu"]
             cost = (base.flops or 0) / (ours[name].flops or 1)
             order = "more" if gain >= 0 else "less"

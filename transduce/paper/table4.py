@@ -88,8 +88,8 @@ class Treebank:
 def read_treebank(folder: Path) -> Treebank:
     """Read a folder of bracketed trees.
 
-    Files whose names begin with train, valid (or dev) and test are these splits. Without such
-    names, every tenth tree of all files is for validation and another tenth for test.
+    Files or folders whose names begin with train, valid (or dev) and test are these splits. Without
+    such names, every tenth tree of all files is for validation and another tenth for test.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; expected a folder of bracketed trees")
@@ -99,9 +99,16 @@ def read_treebank(folder: Path) -> Treebank:
         raise DataError(
             f"{folder} has no trees; expected files such as train.trees or wsj_0001.mrg"
         )
-    splits = {split: _of_split(files, split) for split in SPLITS}
+    splits = {split: _of_split(folder, files, split) for split in SPLITS}
     if all(splits.values()):
         return _without_leaks(splits["train"], splits["valid"], splits["test"])
+    if splits["valid"] or splits["test"]:
+        # To mix them with all others would train on the test set.
+        missing = [split for split in SPLITS if not splits[split]]
+        raise DataError(
+            f"{folder} has no trees for {' and '.join(missing)}; expected files whose names begin "
+            "with train, valid and test, or with none of them"
+        )
     trees = [tree for path in files for tree in read_trees(path)]
     if len(trees) < 10:
         raise DataError(f"{folder} has {len(trees)} trees; expected at least 10")
@@ -243,10 +250,13 @@ def _line(name: str, result: Result, commit: str) -> list[str]:
     ]
 
 
-def _of_split(files: Sequence[Path], split: str) -> list[Tree]:
+def _of_split(folder: Path, files: Sequence[Path], split: str) -> list[Tree]:
     names = ("valid", "dev") if split == "valid" else (split,)
-    chosen = [path for path in files if path.name.startswith(names)]
-    return [tree for path in chosen for tree in read_trees(path)]
+    trees: list[Tree] = []
+    for path in files:
+        if any(part.startswith(names) for part in path.relative_to(folder).parts):
+            trees += read_trees(path)
+    return trees
 
 
 def _files(folder: Path, split: str) -> tuple[Path, Path]:

@@ -1,4 +1,4 @@
-"""Appendix: heads differ; early layers look at neighbours, later ones at distant words."""
+"""§4: heads differ; its readers: early layers look at neighbours, later ones at distant words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def experiment(context: Context) -> Finding:
     texts = [*SENTENCES.values()]
     if context.data is not None:
         sources, _ = read_sets(context.data.validation, context.data)
-        texts += sources[: context.steps(VALIDATION_SENTENCES)]
+        texts += sources[:VALIDATION_SENTENCES]
     distances: dict[tuple[int, int], list[float]] = {}
     for text in texts:
         for measures in inspect(translator, text).measures:
@@ -55,7 +55,7 @@ def experiment(context: Context) -> Finding:
 
 CLAIM = Claim(
     "Individual heads learn different tasks: early layers attend locally, later layers far.",
-    "appendix, figures 3 to 5",
+    "§4; readers of the paper",
     experiment,
     needs_model=True,
 )

@@ -23,11 +23,13 @@ def experiment(context: Context) -> Finding:
     if context.data is None:
         return Finding(None, "It needs text; give a recipe or a corpus.")
     sources, references = read_sets(context.data.validation, context.data)
-    count = context.steps(SENTENCES)
-    sources = sources[:count]
-    references = references[:count]
-    ranked = head_importance(translator, sources, references).ranked()
+
+    # Heads are ranked on other sentences than those that judge, if there are enough.
+    others = slice(SENTENCES, 2 * SENTENCES) if len(sources) >= 2 * SENTENCES else slice(SENTENCES)
+    ranked = head_importance(translator, sources[others], references[others]).ranked()
     order = [head for head, _ in reversed(ranked)]
+    sources = sources[:SENTENCES]
+    references = references[:SENTENCES]
 
     curve = []
     for share in SHARES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from transduce.data.languages import base_language
 from transduce.inspection.inspect import inspect
 from transduce.inspection.result import Inspection
 from transduce.paper.claims.claim import Chart, Claim, Context, Finding
@@ -14,6 +15,14 @@ PRONOUNS = {"tired": "es", "wide": "sie"}  # das Tier, die Straße
 def experiment(context: Context) -> Finding:
     """Compare the attention of "it" and the German pronoun in both sentences."""
     translator = context.needs_translator()
+    data = translator.recipe.data
+    languages = (base_language(data.source_language), base_language(data.target_language))
+    if languages != ("en", "de"):
+        return Finding(
+            None,
+            f"The model translates from {data.source_language} to {data.target_language}; the "
+            "pronouns are those of English and German.",
+        )
     found = {ending: inspect(translator, SENTENCES[ending]) for ending in NOUNS}
 
     # How much more "it" attends to the animal than to the street, by head of the encoder.
