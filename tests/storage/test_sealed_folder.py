@@ -272,6 +272,12 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(sample):
         write_folder(inside_a_file, KIND, FILES)
 
 
+def test_a_place_that_cannot_be_looked_into_is_one_clear_line(tmp_path):
+    """As with a home folder of another user, the operating system refuses to say what is there."""
+    with pytest.raises(CheckpointError, match=r"x{300}"):
+        verify_folder(tmp_path / ("x" * 300), KIND)
+
+
 def test_truncation_anywhere_is_noticed(sample):
     random.seed(0)
     for name in ("a.json", "b.safetensors", MANIFEST):
