@@ -1,5 +1,7 @@
 """transduce backtranslate, distil and compress: what they print and what they refuse."""
 
+import tomllib
+
 import pytest
 
 from tests import trained
@@ -27,6 +29,14 @@ def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys,
     assert f'target = ["{out / "back-translated.en"}"]' in printed
     lines = (out / "back-translated.de").read_text(encoding="utf-8").splitlines()
     assert all(line.startswith("<bt> ") for line in lines)
+
+    # They are TOML whatever the folder is called.
+    out = tmp_path / 'a "quoted" \\ name'
+    assert run(["backtranslate", str(bundle.path), str(text), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    (corpus,) = tomllib.loads(printed.partition("\n")[2])["data"]["corpora"]
+    assert corpus["source"] == [str(out / "back-translated.de")]
+
     assert run(["backtranslate", str(bundle.path), "--out", "other"]) == 2
     assert "the text is missing; name at least one file" in capsys.readouterr().err
 
