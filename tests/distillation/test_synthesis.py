@@ -47,6 +47,13 @@ def test_a_tag_begins_every_translation(translator, sentences, tmp_path):
     assert all(line.startswith("<bt> ") for line in lines(made.translations))
 
 
+@pytest.mark.parametrize("tag", ["a\nb", "a\u2028b", " <bt>", " "])
+def test_a_tag_that_would_not_stay_on_its_line_is_refused(translator, sentences, tmp_path, tag):
+    with pytest.raises(DataError, match="expected one line without spaces at its ends"):
+        synthesize(translator, sentences[:2], tmp_path / "new", "text", tag=tag)
+    assert not (tmp_path / "new").exists()
+
+
 class Counting:
     """A translator that counts its texts and fails after some."""
 

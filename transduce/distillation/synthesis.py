@@ -52,6 +52,10 @@ def synthesize(
     """
     if not texts:
         raise DataError("there is no text to translate; expected at least one sentence")
+    if tag != " ".join(tag.split()):
+        raise DataError(
+            f"the tag is {tag!r}; expected one line without spaces at its ends, such as '<bt>'"
+        )
     data = translator.recipe.data
     inputs = folder / f"{name}.{data.source_language}"
     translations = folder / f"{name}.{data.target_language}"
