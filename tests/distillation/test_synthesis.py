@@ -99,6 +99,8 @@ def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(DataError, match="is not empty"):
         synthesize(translator, sentences[:2], tmp_path / "mine", "text")
+    with pytest.raises(DataError, match=r"letter\.txt is a file; choose a new folder"):
+        synthesize(translator, sentences[:2], tmp_path / "mine" / "letter.txt", "text")
 
 
 def test_a_translation_that_is_not_usable_is_dropped_with_its_source(

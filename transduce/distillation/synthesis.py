@@ -117,6 +117,8 @@ def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[st
 def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Return the record of a folder, which is written now if there is none."""
     path = folder / RECORD
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; choose a new folder")
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise DataError(f"{folder} is not empty; choose a new folder")
     return open_record(path, expected, remedy="choose another folder or remove it")
