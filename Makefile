@@ -8,12 +8,12 @@ BIN := .venv/bin
 	$(PYTHON) -m venv .venv
 
 .venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
-	@echo 'Downloading PyTorch and the packages of the demo into .venv (several gigabytes; README.md: a smaller PyTorch) ...'
+	@echo 'Downloading PyTorch and the packages of the demo into .venv (several gigabytes; README.md says how to use a smaller PyTorch) ...'
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[phrases,text,serve,ctranslate2]'
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
-	@echo 'Downloading PyTorch and the packages of the tests into .venv (several gigabytes; README.md: a smaller PyTorch) ...'
+	@echo 'Downloading PyTorch and the packages of the tests into .venv (several gigabytes; README.md says how to use a smaller PyTorch) ...'
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 

@@ -1,5 +1,8 @@
 """transduce backtranslate, distil and compress: what they print and what they refuse."""
 
+import tomllib
+from types import SimpleNamespace
+
 import pytest
 
 from tests import trained
@@ -27,6 +30,14 @@ def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys,
     assert f'target = ["{out / "back-translated.en"}"]' in printed
     lines = (out / "back-translated.de").read_text(encoding="utf-8").splitlines()
     assert all(line.startswith("<bt> ") for line in lines)
+
+    # They are TOML whatever the folder is called.
+    out = tmp_path / 'a "quoted" \\ name'
+    assert run(["backtranslate", str(bundle.path), str(text), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    (corpus,) = tomllib.loads(printed.partition("\n")[2])["data"]["corpora"]
+    assert corpus["source"] == [str(out / "back-translated.de")]
+
     assert run(["backtranslate", str(bundle.path), "--out", "other"]) == 2
     assert "the text is missing; name at least one file" in capsys.readouterr().err
 
@@ -45,6 +56,21 @@ def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path,
     refusal = capsys.readouterr().err
     assert "was started with training.seed = 1, not 2; choose another folder" in refusal
     assert "--" not in refusal
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupted_distillation_has_the_status_of_its_signal(
+    bundle,
+    recipe,  # noqa: F811
+    monkeypatch,
+    capsys,
+    name,
+    status,
+):
+    stopped = SimpleNamespace(run=SimpleNamespace(state=SimpleNamespace(stopped_by=name)))
+    monkeypatch.setattr("transduce.distillation.distil.distil", lambda *_, **__: stopped)
+    assert run(["distil", str(bundle.path), str(recipe), "--out", "x"]) == status
+    assert "start the command again" in capsys.readouterr().err
 
 
 def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys):

@@ -92,6 +92,9 @@ def test_a_card_needs_a_model_and_text(packaged, tmp_path, capsys):
     assert "without a model" in capsys.readouterr().err
     assert run(["card", "en-de", "--replace", "card.md"]) == 2
     assert "card.md is not UTF-8 text" in capsys.readouterr().err
+    Path("card.md").write_text("\n")
+    assert run(["card", "en-de", "--replace", "card.md"]) == 2
+    assert "the new model card has no text" in capsys.readouterr().err
     assert load_bundle(packaged).card == CARD
 
 

@@ -186,10 +186,15 @@ def test_languages_that_are_given_count(text, tmp_path):
     ("source", "target", "options", "message"),
     [
         ("a\nb\n", "a\n", {}, "mine.de has 1 lines but .*mine.en has 2; they must be parallel"),
-        ("", "", {}, "mine.en and .*mine.de has no text; expected one sentence per line"),
-        ("\n\n", "\n\n", {}, "mine.de has no text; expected one sentence per line"),
+        ("", "", {}, "there is no text in .*mine.en and .*mine.de; expected one sentence per line"),
+        ("\n\n", "\n\n", {}, "there is no text in .*mine.de; expected one sentence per line"),
         ("a\n", None, {}, r"mine.de does not exist; expected a text file"),
-        ("a\n" * 5, "b\n" * 5, {}, "has 5 pairs, too few to hold out"),
+        (
+            "a\n" * 5,
+            "b\n" * 5,
+            {},
+            r"too few pairs in .*mine.de to hold out some for validation \(5\)",
+        ),
         ("a\n", "b\n", {"preset": "tyni"}, "'tyni' is not the name of a preset"),
         ("a\n", "b\n", {"source_language": "../x"}, "'../x' is not a language code"),
         ("a\n", "b\n", {"target_language": "en"}, "look like 'en'; pass --source-language"),
@@ -225,7 +230,9 @@ def test_a_folder_of_translation_memories_says_its_languages(tmp_path, pairs):
 def test_a_table_with_only_a_header_is_one_line(tmp_path):
     path = tmp_path / "mine.tsv"
     path.write_text("source\ttarget\n")
-    with pytest.raises(DataError, match=r"mine\.tsv has no text; expected one sentence per line"):
+    with pytest.raises(
+        DataError, match=r"there is no text in .*mine\.tsv; expected one sentence per line"
+    ):
         start(tmp_path / "new", path, None)
 
 

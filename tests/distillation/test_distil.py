@@ -87,6 +87,11 @@ def test_a_teacher_of_other_languages_is_refused(bundle, recipe, tmp_path):
     other.write_text(to_toml(replace(settings, data=data)), encoding="utf-8")
     with pytest.raises(ConfigError, match="is for en-fr, but the teacher translates en-de"):
         distil.distil(bundle.path, other, tmp_path / "small")
+    with pytest.raises(ConfigError, match="languages of its teacher, en-de; leave out"):
+        distil.distil(
+            bundle.path, recipe, tmp_path / "small", overrides=["data.target_language=fr"]
+        )
+    assert not (tmp_path / "small").exists()
     other.write_text(to_toml(Recipe()), encoding="utf-8")
     with pytest.raises(ConfigError, match="names no training text"):
         distil.distil(bundle.path, other, tmp_path / "small")

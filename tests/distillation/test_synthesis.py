@@ -18,7 +18,8 @@ def translator(bundle):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(synthesis, "PART", 3)
+    monkeypatch.setattr(synthesis, "FIRST", 3)
+    monkeypatch.setattr(synthesis, "LARGEST", 3)
 
 
 def lines(path):
@@ -47,11 +48,19 @@ def test_a_tag_begins_every_translation(translator, sentences, tmp_path):
     assert all(line.startswith("<bt> ") for line in lines(made.translations))
 
 
+@pytest.mark.parametrize("tag", ["a\nb", "a\u2028b", " <bt>", " "])
+def test_a_tag_that_would_not_stay_on_its_line_is_refused(translator, sentences, tmp_path, tag):
+    with pytest.raises(DataError, match="expected one line without spaces at its ends"):
+        synthesize(translator, sentences[:2], tmp_path / "new", "text", tag=tag)
+    assert not (tmp_path / "new").exists()
+
+
 class Counting:
     """A translator that counts its texts and fails after some."""
 
     def __init__(self, translator, most=10**9):
-        self.inner, self.most, self.count = translator, most, 0
+        self.inner, self.most = translator, most
+        self.sizes = []
         self.recipe, self.search, self.bundle = (
             translator.recipe,
             translator.search,
@@ -59,9 +68,9 @@ class Counting:
         )
 
     def translate_sentences(self, texts):
-        if self.count + len(texts) > self.most:
+        if sum(self.sizes) + len(texts) > self.most:
             raise KeyboardInterrupt
-        self.count += len(texts)
+        self.sizes.append(len(texts))
         return self.inner.translate_sentences(texts)
 
 
@@ -73,12 +82,34 @@ def test_an_interrupted_call_continues_after_its_complete_parts(translator, sent
 
     again = Counting(translator)
     made = synthesize(again, sentences[:8], tmp_path / "new", "text")
-    assert again.count == 2
+    assert again.sizes == [2]
     assert lines(made.translations) == lines(whole.translations)
 
     finished = Counting(translator)
     assert synthesize(finished, sentences[:8], tmp_path / "new", "text") == made
-    assert finished.count == 0
+    assert finished.sizes == []
+
+
+def test_parts_grow_while_they_are_quick(translator, sentences, tmp_path, monkeypatch):
+    """A CPU saves what it has every few seconds; a GPU gets many texts at once."""
+    monkeypatch.setattr(synthesis, "LARGEST", 100)
+    quick = Counting(translator)
+    synthesize(quick, sentences[:20], tmp_path / "quick", "text")
+    assert quick.sizes == [3, 6, 11]
+    monkeypatch.setattr(synthesis, "SECONDS", 0)
+    slow = Counting(translator)
+    synthesize(slow, sentences[:8], tmp_path / "slow", "text")
+    assert slow.sizes == [3, 3, 2]
+
+
+def test_a_call_continues_after_parts_of_other_sizes(translator, sentences, tmp_path, monkeypatch):
+    whole = synthesize(translator, sentences[:8], tmp_path / "whole", "text")
+    with pytest.raises(KeyboardInterrupt):
+        synthesize(Counting(translator, most=3), sentences[:8], tmp_path / "new", "text")
+    monkeypatch.setattr(synthesis, "FIRST", 2)
+    made = synthesize(translator, sentences[:8], tmp_path / "new", "text")
+    assert lines(made.inputs) == lines(whole.inputs)
+    assert lines(made.translations) == lines(whole.translations)
 
 
 def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
@@ -92,6 +123,8 @@ def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(DataError, match="is not empty"):
         synthesize(translator, sentences[:2], tmp_path / "mine", "text")
+    with pytest.raises(DataError, match=r"letter\.txt is a file; choose a new folder"):
+        synthesize(translator, sentences[:2], tmp_path / "mine" / "letter.txt", "text")
 
 
 def test_a_translation_that_is_not_usable_is_dropped_with_its_source(

@@ -51,6 +51,13 @@ def test_a_folder_is_forced_to_the_disk(tmp_path, events):
     assert [inode for inode, _ in events] == [tmp_path.stat().st_ino]
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+    path = tmp_path / ("x" * 250)  # there is no room for a longer, unfinished name
+    with pytest.raises(OSError, match="File name too long") as caught, whole_file(path):
+        pass
+    assert caught.value.filename == str(path)
+
+
 def test_a_file_gets_its_name_when_all_of_it_is_on_the_disk(tmp_path, events):
     with whole_file(tmp_path / "x") as file:
         file.write(b"four")

@@ -57,6 +57,13 @@ def test_the_list_begins_with_the_default(save):
     assert found[0].path == find_bundle()
 
 
+def test_a_run_that_may_not_be_looked_into_is_passed_over(save, tmp_path):
+    save("runs/a/best")
+    # The operating system refuses to say what is there, as with a run of another user.
+    (tmp_path / "runs/private").symlink_to("x" * 300)
+    assert [bundle.name for bundle in installed_bundles()] == ["runs/a"]
+
+
 def test_a_folder_comes_before_a_name_of_the_package(save):
     packaged = save("package/en-de")
     assert find_bundle("en-de") == packaged

@@ -234,6 +234,7 @@ def test_the_current_folder_of_a_shell_has_a_name(sample, monkeypatch):
     for place, path in ((sample, "."), (sample / "below", "..")):
         monkeypatch.chdir(place)
         assert current_folder(Path(path)) == sample
+    assert current_folder(Path("/")) == Path("/")
 
 
 def test_a_folder_whose_replacement_was_killed_is_not_overwritten(sample):
@@ -270,6 +271,12 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(sample):
     inside_a_file = sample / "a.json" / "next"
     with pytest.raises(CheckpointError, match=r"next cannot be written \(File exists: .*a\.json\)"):
         write_folder(inside_a_file, KIND, FILES)
+
+
+def test_a_place_that_cannot_be_looked_into_is_one_clear_line(tmp_path):
+    """As with a home folder of another user, the operating system refuses to say what is there."""
+    with pytest.raises(CheckpointError, match=r"x{300}"):
+        verify_folder(tmp_path / ("x" * 300), KIND)
 
 
 def test_truncation_anywhere_is_noticed(sample):

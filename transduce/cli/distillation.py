@@ -42,7 +42,7 @@ def backtranslate(
     import functools
 
     from transduce.distillation.synthesis import read_texts, synthesize
-    from transduce.recipe import adjusted
+    from transduce.recipe import adjusted, toml_value
     from transduce.translation.translator import Translator
 
     translator = Translator(
@@ -53,7 +53,8 @@ def backtranslate(
     print(f"{made.pairs:,} pairs, {made.dropped:,} dropped; add them to the recipe of your model:")
     print("\n[[data.corpora]]")
     # Relative paths would start from the folder of the recipe.
-    print(f'source = ["{made.translations.absolute()}"]\ntarget = ["{made.inputs.absolute()}"]')
+    print(f"source = {toml_value((str(made.translations.absolute()),))}")
+    print(f"target = {toml_value((str(made.inputs.absolute()),))}")
 
 
 def distil(

@@ -73,7 +73,7 @@ def _languages_from_text(files: Files) -> tuple[str, str]:
     chunks = read_files(files, ("source", "target"))
     first = next((chunk for chunk in chunks if chunk.sources), None)
     if first is None:
-        raise DataError(f"{file_names(files)} has no text; expected one sentence per line")
+        raise DataError(f"there is no text in {file_names(files)}; expected one sentence per line")
     header = (first.sources[0].lower(), first.targets[0].lower())
     if LANGUAGE_CODES.issuperset(header):
         return header

@@ -113,7 +113,7 @@ def _count(files: Files, languages: tuple[str, str]) -> Statistics:
         pairs += len(chunk)
     statistics = measure_text(sample, pairs)
     if statistics.distinct_words == 0:
-        raise DataError(f"{file_names(files)} has no text; expected one sentence per line")
+        raise DataError(f"there is no text in {file_names(files)}; expected one sentence per line")
     return statistics
 
 
@@ -125,8 +125,8 @@ def _hold_out(
     held_out = min(MOST_HELD_OUT, max(pairs // 50, min(100, pairs // 10)))
     if held_out == 0:
         raise DataError(
-            f"{file_names(files)} has {pairs} pairs, too few to hold out some for validation; "
-            "add text, or pass --valid-source and --valid-target"
+            f"too few pairs in {file_names(files)} to hold out some for validation ({pairs}); add "
+            "text, or pass --valid-source and --valid-target"
         )
     training, validation = _free_file_names(folder, languages)
     with ExitStack() as stack:

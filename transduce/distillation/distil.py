@@ -111,7 +111,13 @@ def student_recipe(
         test=_moved(recipe.data.test, base, out),
         tokenizer=tokenizer,
     )
-    return follow_tokenizer(apply_overrides(replace(new, data=data), overrides))
+    changed = follow_tokenizer(apply_overrides(replace(new, data=data), overrides))
+    if (changed.data.source_language, changed.data.target_language) != languages:
+        raise ConfigError(
+            f"a student has the languages of its teacher, {'-'.join(languages)}; leave out "
+            "data.source_language and data.target_language"
+        )
+    return changed
 
 
 def read_held_out(recipe: Recipe, base: Path) -> tuple[list[str], list[str]]:

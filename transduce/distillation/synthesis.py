@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,11 @@ from transduce.errors import DataError
 from transduce.translation.translator import Translator
 from transduce.translation.work_record import open_record, write_json
 
-PART = 20_000  # texts
+# Texts in the first part and in the largest. The next part is twice as large while one takes less
+# than SECONDS: an interruption loses little on a CPU, and a GPU gets enough at once.
+FIRST = 500
+LARGEST = 20_000
+SECONDS = 15
 RECORD = "synthesis.json"
 
 
@@ -52,6 +57,10 @@ def synthesize(
     """
     if not texts:
         raise DataError("there is no text to translate; expected at least one sentence")
+    if tag != " ".join(tag.split()):
+        raise DataError(
+            f"the tag is {tag!r}; expected one line without spaces at its ends, such as '<bt>'"
+        )
     data = translator.recipe.data
     inputs = folder / f"{name}.{data.source_language}"
     translations = folder / f"{name}.{data.target_language}"
@@ -113,6 +122,8 @@ def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[st
 def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Return the record of a folder, which is written now if there is none."""
     path = folder / RECORD
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; choose a new folder")
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise DataError(f"{folder} is not empty; choose a new folder")
     return open_record(path, expected, remedy="choose another folder or remove it")
@@ -121,14 +132,22 @@ def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
 def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path) -> list[Path]:
     """Translate every part that an earlier call has not translated, and return all files."""
     parts = []
+    start, size = 0, FIRST
     with progress("translating", len(texts)) as advance:
-        for start in range(0, len(texts), PART):
+        while start < len(texts):
             part = folder / "parts" / f"{start:09}.json"
             parts.append(part)
-            part_texts = list(texts[start : start + PART])
-            if not part.exists():
+            if part.exists():
+                done = len(json.loads(part.read_bytes()))
+            else:
+                started = time.monotonic()
+                part_texts = list(texts[start : start + size])
                 write_json(part, _translate(translator, part_texts))
-            advance(len(part_texts))
+                done = len(part_texts)
+                if time.monotonic() - started < SECONDS:
+                    size = min(2 * size, LARGEST)
+            start += done
+            advance(done)
     return parts
 
 

@@ -193,6 +193,8 @@ def save_bundle(
 
 def replace_card(bundle: Bundle, card: str) -> Path:
     """Give a bundle a model card that a person wrote; all else stays as it is."""
+    if not card.strip():
+        raise BundleError("the new model card has no text; expected Markdown")
     names = verify_folder(bundle.path, BUNDLE)
     files: dict[str, Content] = {name: (bundle.path / name).read_bytes() for name in names}
     files[PROVENANCE] = _json({**bundle.provenance, OWN_CARD: True})

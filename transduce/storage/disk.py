@@ -60,11 +60,13 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             sync(file)
             unfinished.replace(path)
     except OSError as error:
-        # The error of a full disk does not name a file.
-        error.filename = error.filename or str(path)
+        # The error of a full disk does not name a file, and nobody knows the unfinished one.
+        if error.filename in (None, str(unfinished)):
+            error.filename = str(path)
         raise
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # a second error would hide the first
+            unfinished.unlink()
 
 
 def _create_locked(path: Path) -> BinaryIO:

@@ -101,7 +101,10 @@ def _bundle_of(run: Path) -> Path | None:
 
 
 def _is_bundle(folder: Path) -> bool:
-    return (current_folder(folder) / MANIFEST).is_file()
+    try:
+        return (current_folder(folder) / MANIFEST).is_file()
+    except OSError:
+        return False  # a folder of another user, for example
 
 
 def _written_at(bundle: Path) -> float:

@@ -135,6 +135,8 @@ def current_folder(path: Path) -> Path:
     """
     if path.name in ("", ".."):
         path = Path(os.path.abspath(path))
+    if not path.name:
+        return path  # the root
     aside = _set_aside(path)
     return aside if not path.exists() and aside.exists() else path
 
@@ -249,11 +251,11 @@ def file_sha256(path: Path) -> str:
 
 def _read_manifest(path: Path, kind: Kind) -> dict[str, Any]:
     """Read the manifest and check it against its own checksum."""
-    if not path.exists():
-        raise kind.error(f"{path} does not exist; expected a {kind.name}")
-    if not (path / MANIFEST).is_file():
-        raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
     try:
+        if not path.exists():
+            raise kind.error(f"{path} does not exist; expected a {kind.name}")
+        if not (path / MANIFEST).is_file():
+            raise kind.error(f"{path} is not a {kind.name}: it holds no {MANIFEST}; {kind.remedy}")
         if (path / MANIFEST).stat().st_size > MOST_MANIFEST:
             raise kind.error(
                 f"{path / MANIFEST} has more than {MOST_MANIFEST:,} bytes; {kind.remedy}"

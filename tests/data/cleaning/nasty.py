@@ -729,7 +729,9 @@ BROKEN = [
         1,
         0,
         {"empty": (1, "x.tmx:3")},
-        errors=["x.tmx has no 'de'; it has en, fr: expected language codes such as these"],
+        errors=[
+            "x.tmx has no 'de'; it has en, fr: set the source and target language to such codes"
+        ],
         arguments=["x.tmx"],
         languages=("en", "de"),
     ),
@@ -778,7 +780,7 @@ BROKEN = [
         0,
         0,
         errors=[
-            "x.jsonl:1 has no 'de'; it has en, fr: expected language codes, or source and target"
+            "x.jsonl:1 has no 'de'; it has en, fr: set the source and target language to such codes, or call the sides source and target"
         ],
         arguments=["x.jsonl"],
         languages=("en", "de"),
@@ -807,7 +809,7 @@ BROKEN = [
         0,
         0,
         errors=[
-            "x.parquet has no 'de'; it has en, fr: expected language codes, or source and target"
+            "x.parquet has no 'de'; it has en, fr: set the source and target language to such codes, or call the sides source and target"
         ],
         arguments=["x.parquet"],
         languages=("en", "de"),

@@ -41,7 +41,7 @@ def require_columns(
         known = ", ".join(names) or "nothing"
         raise DataError(
             f"{where} has no {missing!r}; it has {known}: "
-            "expected language codes, or source and target"
+            "set the source and target language to such codes, or call the sides source and target"
         )
     return source, target
 

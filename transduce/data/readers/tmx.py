@@ -52,7 +52,8 @@ def read_tmx(path: Path, languages: tuple[str, str], strict: bool) -> Iterator[C
         if not any(is_language(code, language) for code in found_languages):
             known = ", ".join(sorted(found_languages)) or "no text"
             raise DataError(
-                f"{path} has no {language!r}; it has {known}: expected language codes such as these"
+                f"{path} has no {language!r}; it has {known}: "
+                "set the source and target language to such codes"
             )
 
 
