@@ -132,7 +132,8 @@ def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
 def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path) -> list[Path]:
     """Translate every part that an earlier call has not translated, and return all files."""
     parts = []
-    start, size = 0, FIRST
+    start = 0
+    size = FIRST
     with progress("translating", len(texts)) as advance:
         while start < len(texts):
             part = folder / "parts" / f"{start:09}.json"

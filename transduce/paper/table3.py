@@ -67,7 +67,9 @@ def known_results(out: Path) -> dict[str, Result]:
 def comparable_with_base(results: Mapping[str, Result]) -> dict[str, Result]:
     """Return base, and the results that differ from it only in what their rows change."""
     base = results.get("base")
-    return {name: one for name, one in results.items() if base and not _unlike(one, base)}
+    if base is None:
+        return {}
+    return {name: result for name, result in results.items() if not _unlike(result, base)}
 
 
 def seed_spread(results: Mapping[str, Result]) -> float | None:
