@@ -313,6 +313,8 @@ def test_the_model_sees_plain_text(text, plain):
             "siehe 1 {x} jetzt",
         ),  # a number of the source's own
         ("see {x} now", "siehe X jetzt", [], "siehe {x} jetzt"),
+        ("see {x} to go", "siehe X1 , um zu gehen .", [], "siehe {x}, um zu gehen ."),
+        ("see {x} to go", "siehe X1 ,5 ...", [], "siehe {x} ,5 ..."),
         ("see {x} 2 times", "siehe X12 mal", [], "siehe {x}2 mal"),
         ("see {x} now", "siehe X7 jetzt", [(1, 1)], "siehe {x} jetzt"),
         ("50%% of %s", "X2 zu 50 X1", [], "%s zu 50%%"),  # of these, one is filled

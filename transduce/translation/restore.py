@@ -18,6 +18,7 @@ from transduce.translation.tag_tree import IN_SPACED_WORD, Alignment, Span, Targ
 
 # Placeholders that are filled in by position and not by name: their order must not change.
 _POSITIONAL = re.compile(r"%(?!%|\d+\$|\()|\{\}$")
+_SPACED_MARK = re.compile(r" [,.](?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,9 @@ class _Writer:
             text = f"{' ' if left else ''}{text}{' ' if right else ''}"
         self.pieces.append(text)
         self._last_text = len(self.pieces) - 1
-        self._drop_space = span.glued[1]
+        # Models often write a space between a stand-in and a comma.
+        is_spaced_mark = _SPACED_MARK.match(self.translation, self.cursor)
+        self._drop_space = span.glued[1] or bool(is_spaced_mark)
 
     def _next_character(self) -> str:
         return self.translation[self.cursor : self.cursor + 1]
