@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from transduce.evaluation.output import length_ratio
+from transduce.evaluation.words import tokenization
 
 LAST_WORDS = (10, 20, 30, 40, 50)  # the longest source of each group; one more has the rest
 
@@ -15,8 +16,8 @@ LAST_WORDS = (10, 20, 30, 40, 50)  # the longest source of each group; one more 
 class LengthGroup:
     """The sentences whose sources have a similar number of words."""
 
-    first: int  # the fewest words of a source
-    last: int | None  # the most words, or None without a limit
+    first: int  # the fewest words of a source, or characters in a script without spaces
+    last: int | None  # the most, or None without a limit
     sentences: int
     bleu: float
     length_ratio: float
@@ -49,7 +50,9 @@ def score_by_length(
     """Return BLEU and the length ratio of each group that has sentences."""
     from sacrebleu.metrics.bleu import BLEU
 
-    lengths = [max(1, len(source.split())) for source in sources]
+    words = tokenization(references)
+    has_spaces = tokenization(sources) == "13a"
+    lengths = [max(1, len(source.split() if has_spaces else source)) for source in sources]
     groups = []
     first = 1
     for last in (*LAST_WORDS, None):
@@ -61,7 +64,7 @@ def score_by_length(
         if members:
             translated = [hypotheses[index] for index in members]
             expected = [references[index] for index in members]
-            bleu = BLEU(force=True).corpus_score(translated, [expected]).score
+            bleu = BLEU(force=True, tokenize=words).corpus_score(translated, [expected]).score
             ratio = length_ratio(translated, expected)
             groups.append(LengthGroup(first, last, len(members), float(bleu), ratio))
         first = (last or 0) + 1

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from transduce.evaluation.words import word_counter
+
 _WORD = re.compile(r"\w+")
 _LONGEST_REPETITION = 4  # words
 _TIMES = 3  # in a row
@@ -49,15 +51,9 @@ def describe_output(
 
 def length_ratio(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Return the ratio of the lengths that BLEU's brevity penalty compares; 0 without tokens."""
-    tokens = _count_tokens(references)
-    return _count_tokens(hypotheses) / tokens if tokens else 0.0
-
-
-def _count_tokens(texts: Sequence[str]) -> int:
-    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
-
-    tokenize = Tokenizer13a()
-    return sum(len(tokenize(text.rstrip()).split()) for text in texts)
+    count = word_counter(references)
+    tokens = sum(map(count, references))
+    return sum(map(count, hypotheses)) / tokens if tokens else 0.0
 
 
 def _copied_words(texts: Sequence[str], sources: Sequence[str]) -> float:

@@ -100,7 +100,7 @@ def evaluate(
 
     # The scores, of all systems at once: they are compared with each other.
     scores: dict[str, list[EstimatedScore]] = {}
-    for key, metric in metrics(ter=ter).items():
+    for key, metric in metrics(references, ter=ter).items():
         scores[key] = estimate_scores(
             key, metric, systems, references, test=test, resamples=resamples
         )

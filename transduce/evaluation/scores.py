@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from transduce.errors import InputError
+from transduce.evaluation.words import tokenization
 
 _COMPOUND = re.compile(r"(?<=\S)-(?=\S)")
 
@@ -47,7 +48,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], *, ter: bool = F
     """
     check_parallel(hypotheses, references)
     measured = {}
-    for key, metric in metrics(ter=ter).items():
+    for key, metric in metrics(references, ter=ter).items():
         if key != "chrf_plus_plus":  # as slow as all others together
             value = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
             measured[key] = Score(NAMES[key], value, str(metric.get_signature()))
@@ -78,24 +79,29 @@ NAMES = {
 }
 
 
-def metrics(*, ter: bool = False) -> dict[str, Any]:
-    """Return the metrics of sacreBLEU that are reported, by their keys in JSON."""
+def metrics(references: Sequence[str] = (), *, ter: bool = False) -> dict[str, Any]:
+    """Return the metrics of sacreBLEU that are reported, by their keys in JSON.
+
+    The references say what a word of their language is.
+    """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
+    words = tokenization(references)
     found: dict[str, Any] = {
-        "bleu": BLEU(),
+        "bleu": BLEU(tokenize=words),
         "chrf": CHRF(),
         "chrf_plus_plus": CHRF(word_order=2),
-        "tokenized_bleu": _tokenized_bleu(),
+        "tokenized_bleu": _tokenized_bleu(words),
     }
     if ter:
-        found["ter"] = TER()
+        spaceless = words != "13a"
+        found["ter"] = TER(normalized=spaceless, asian_support=spaceless)
     return found
 
 
-def _tokenized_bleu() -> Any:
+def _tokenized_bleu(words: str) -> Any:
     """Return BLEU with split compounds, as in Table 2: the parts of a compound are words.
 
     Departs from §6.1: the tokens are those of mteval-v13a and not of the Moses script; they differ
@@ -103,12 +109,12 @@ def _tokenized_bleu() -> Any:
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(force=True)
+    metric = BLEU(force=True, tokenize=words)
     tokenize = metric.tokenizer
 
     def split_compounds(text: str) -> str:
         return _COMPOUND.sub(" ##AT##-##AT## ", tokenize(text))
 
     metric.tokenizer = split_compounds
-    metric.tokenizer_signature = "13a+compounds-split"
+    metric.tokenizer_signature = f"{words}+compounds-split"
     return metric
