@@ -1,6 +1,7 @@
 """transduce backtranslate, distil and compress: what they print and what they refuse."""
 
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,21 @@ def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path,
     refusal = capsys.readouterr().err
     assert "was started with training.seed = 1, not 2; choose another folder" in refusal
     assert "--" not in refusal
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupted_distillation_has_the_status_of_its_signal(
+    bundle,
+    recipe,  # noqa: F811
+    monkeypatch,
+    capsys,
+    name,
+    status,
+):
+    stopped = SimpleNamespace(run=SimpleNamespace(state=SimpleNamespace(stopped_by=name)))
+    monkeypatch.setattr("transduce.distillation.distil.distil", lambda *_, **__: stopped)
+    assert run(["distil", str(bundle.path), str(recipe), "--out", "x"]) == status
+    assert "start the command again" in capsys.readouterr().err
 
 
 def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys):
