@@ -234,6 +234,7 @@ def test_the_current_folder_of_a_shell_has_a_name(sample, monkeypatch):
     for place, path in ((sample, "."), (sample / "below", "..")):
         monkeypatch.chdir(place)
         assert current_folder(Path(path)) == sample
+    assert current_folder(Path("/")) == Path("/")
 
 
 def test_a_folder_whose_replacement_was_killed_is_not_overwritten(sample):

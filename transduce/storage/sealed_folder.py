@@ -135,6 +135,8 @@ def current_folder(path: Path) -> Path:
     """
     if path.name in ("", ".."):
         path = Path(os.path.abspath(path))
+    if not path.name:
+        return path  # the root
     aside = _set_aside(path)
     return aside if not path.exists() and aside.exists() else path
 
