@@ -168,7 +168,8 @@ def test_another_number_of_pairs_than_is_known_is_refused(small, tmp_path):
     message = "train.tgz gave 4 pairs for train-v1, but it should have 3; delete"
     with pytest.raises(DataError, match=message):
         get("small-en-de", tmp_path, patience=QUICK)
-    assert files(tmp_path) == ["downloads/train.tgz"]
+    assert files(tmp_path) == ["downloads/train.tgz", LOCK]
+    assert json.loads((tmp_path / LOCK).read_text())["files"] == {}
     get("small-en-de", tmp_path, patience=QUICK, accept_changes=True)
     assert (tmp_path / "train-v1.en").read_bytes() == EN + b"Four.\n"
 
@@ -208,6 +209,23 @@ def test_a_failure_takes_away_an_older_recipe(small, tmp_path):
     with pytest.raises(DataError, match="answered 404"):
         get("small-en-de", tmp_path, patience=QUICK)
     assert not (tmp_path / "recipe.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "name"),
+    [
+        ("phrases", "recipe.toml"),
+        ("phrases", "train.en"),
+        ("small-en-de", "recipe.toml"),
+        ("small-en-de", "dev.de"),
+    ],
+)
+def test_text_of_somebody_else_is_never_overwritten(small, tmp_path, corpus, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(DataError, match="exists already and would be overwritten; choose another"):
+        get(corpus, tmp_path, patience=QUICK, pairs=20)
+    assert files(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_phrases_are_made_not_fetched(tmp_path):

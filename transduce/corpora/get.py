@@ -53,6 +53,8 @@ def get(
 
     # The recipe is written last: where there is one, the corpus is complete.
     lock = Lock(folder, accept_changes=accept_changes)
+    names = [f"{part.name}.{language}" for part in entry.parts for language in entry.languages]
+    lock.claim([*names, RECIPE])
     (folder / RECIPE).unlink(missing_ok=True)
     paths: dict[str, Path] = {}
     for part in entry.parts:

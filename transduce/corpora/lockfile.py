@@ -1,8 +1,12 @@
-"""The lock file of a corpus folder, which records every download when it is first used."""
+"""The lock file of a corpus folder, which records every download when it is first used.
+
+It also tells such a folder from one with other text, which is never overwritten.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,20 @@ class Lock:
                 f"{self.path} is not a lock file; restore it, or delete it to trust the files as "
                 "they are"
             ) from None
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Write the lock file before these files are written, or refuse those of somebody else.
+
+        A folder that has a lock file already was filled by an earlier call.
+        """
+        for name in names:
+            path = self.path.with_name(name)
+            if path.exists() and not self.path.exists():
+                raise DataError(
+                    f"{path} exists already and would be overwritten; choose another folder, or "
+                    "remove it"
+                )
+        self.save()
 
     def expected_bytes(self, name: str) -> int | None:
         """Return the size that a file must have, or None if any size is accepted."""

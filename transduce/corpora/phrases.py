@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from string import Formatter
 
+from transduce.corpora.lockfile import Lock
 from transduce.corpora.phrase_values import KINDS, Say
 from transduce.corpora.phrasebook import BARE, SENTENCES, TOUCH_UPS
 from transduce.data.text_folder import RECIPE, whole_file, write_recipe
@@ -102,15 +103,16 @@ def write_phrases(
     The recipe is written last: where there is one, the text is complete.
     """
     splits = phrases(source_language, target_language, pairs, seed)
+    languages = (source_language, target_language)
+    names = [f"{split}.{language}" for split in splits for language in languages]
+    Lock(folder).claim([*names, RECIPE])
     (folder / RECIPE).unlink(missing_ok=True)
     for split, examples in splits.items():
-        for side, language in enumerate((source_language, target_language)):
+        for side, language in enumerate(languages):
             with whole_file(folder / f"{split}.{language}") as file:
                 file.writelines(f"{pair[side]}\n".encode() for pair in examples)
     corpora = {split: (split,) for split in splits}
-    return write_recipe(
-        folder, (source_language, target_language), corpora, preset="tiny", settings=SETTINGS
-    )
+    return write_recipe(folder, languages, corpora, preset="tiny", settings=SETTINGS)
 
 
 def _key(text: str) -> str:
