@@ -270,6 +270,18 @@ def test_where_no_place_can_be_written_torch_translates(bundle, tmp_path, monkey
         Translator(mine, engine="ctranslate2", device="cpu")
 
 
+def test_a_user_without_a_home_folder_translates(bundle, tmp_path, monkeypatch, caplog):
+    """A container may run under a user id that has no name, without HOME."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 123_456_789)
+    mine = random_bundle(tmp_path / "package" / "b", bundle.tokenizer_files)
+    monkeypatch.setattr(kept_conversion, "PACKAGED", tmp_path / "package")
+    assert isinstance(Translator(mine, device="cpu").engine, TorchEngine)
+    (message,) = caplog.messages
+    assert "this user has no home folder; set HOME or XDG_CACHE_HOME" in message
+
+
 def test_a_new_bundle_in_an_old_place_is_converted_anew(bundle, tmp_path):
     for seed in (1, 2):
         torch.manual_seed(seed)

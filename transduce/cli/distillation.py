@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -100,9 +101,10 @@ def distil(
         beam_size=beam,
         device=device,
     )
-    if made.run.state and made.run.state.stopped_by:
+    stopped_by = made.run.state.stopped_by if made.run.state else ""
+    if stopped_by:
         print("the training was interrupted; start the command again", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + signal.Signals[stopped_by])  # as transduce train does
     models = {"teacher": teacher, "student": made.run.path}
     print_comparison(compare(models, sources, references, device=device))
     print(f"next: transduce compress {shlex.quote(str(made.run.path))} --out small-int8")

@@ -43,7 +43,7 @@ class Lock:
             ) from None
 
     def claim(self, names: Iterable[str]) -> None:
-        """Write the lock file before these files are written, which may not be of somebody else.
+        """Write the lock file before these files are written, or refuse those of somebody else.
 
         A folder that has a lock file already was filled by an earlier call.
         """

@@ -44,6 +44,11 @@ def kept_conversion(bundle: Bundle, quantization: Quantization) -> Path:
             return _write_converted(bundle, quantization, place, name)
         except OSError as error:
             failures.append(f"to {place} ({describe_failure(error)})")
+    if not places:
+        raise ExportError(
+            "the CTranslate2 model cannot be kept, because this user has no home folder; set HOME "
+            "or XDG_CACHE_HOME"
+        )
     raise ExportError(
         f"the CTranslate2 model cannot be written {' nor '.join(failures)}; make such a folder "
         "writable"
@@ -52,11 +57,13 @@ def kept_conversion(bundle: Bundle, quantization: Quantization) -> Path:
 
 def _places(bundle: Bundle) -> list[Path]:
     """Return the folders that may hold the converted models of a bundle, the best one first."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = caches / "transduce" / "ctranslate2"
-    if bundle.path.is_relative_to(PACKAGED):  # pip would not remove what is written there
-        return [cache]
-    return [bundle.path.with_name(f"{bundle.path.name}.ctranslate2"), cache]
+    places = []
+    if not bundle.path.is_relative_to(PACKAGED):  # pip would not remove what is written there
+        places.append(bundle.path.with_name(f"{bundle.path.name}.ctranslate2"))
+    with contextlib.suppress(RuntimeError):  # a user id without a name may have no home folder
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        places.append(caches / "transduce" / "ctranslate2")
+    return places
 
 
 def _write_converted(bundle: Bundle, quantization: Quantization, place: Path, name: str) -> Path:
