@@ -1,5 +1,7 @@
 """The rivals of Table 2 follow the protocol of models: they train, search and never see the future."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,3 +122,13 @@ def test_a_copy_task_is_learned_and_searched(kind):
         list(best.ids) == source[:-1] for (best, *_), source in zip(found, sources, strict=True)
     )
     assert copied >= 9
+
+
+@KINDS
+def test_a_new_rival_guesses_evenly(kind):
+    """A loss far above ln V at first means scores so large that no gradient gets through them."""
+    model = build(kind, vocab_size=500, N=6, d_model=256)
+    source, target = torch.randint(2, 499, (8, 15)), torch.randint(2, 499, (8, 15))
+    logits, _ = model.decode(target, model.encode(source))
+    loss = F.cross_entropy(logits.flatten(0, 1), torch.randint(2, 499, (8 * 15,)))
+    assert float(loss.detach()) == pytest.approx(math.log(500), rel=0.05)

@@ -21,6 +21,9 @@ from transduce.paper.baselines.embeddings import build_embeddings
 
 K = 3  # width of every convolution
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two
+# The deviation of embeddings at first. Attention here has no scale: with embeddings of deviation 1
+# it would look at a single position from the start, where no gradient gets through.
+SMALL = 0.1
 
 
 class GatedConvolution(nn.Module):
@@ -44,8 +47,8 @@ class Attention(nn.Module):
 
     def __init__(self, d: int) -> None:
         super().__init__()
-        self.w_q = nn.Linear(d, d)
-        self.w_o = nn.Linear(d, d)
+        self.w_q = _linear(d)
+        self.w_o = _linear(d)
 
     def forward(self, x: Tensor, embedded: Tensor, state: ConvolutionalState) -> Tensor:
         """(B, T, d), (B, T, d) -> (B, T, d)."""
@@ -90,8 +93,8 @@ class ConvolutionalModel(nn.Module):
         layers = range(config.decoder_layers)
         self.decoder = nn.ModuleList(GatedConvolution(d, config.p_drop) for _ in layers)
         self.attentions = nn.ModuleList(Attention(d) for _ in layers)
-        self.to_keys = nn.Linear(d, d)
-        self.to_output = nn.Linear(d, d)
+        self.to_keys = _linear(d)
+        self.to_output = _linear(d)
         self.dropout = nn.Dropout(config.p_drop)
 
     def encode(self, source: Tokens | Tensor) -> ConvolutionalState:
@@ -135,4 +138,13 @@ class ConvolutionalModel(nn.Module):
 
     def _embed(self, embedding: Embedding, ids: Tensor, positions: Tensor) -> Tensor:
         x = embedding(ids)
-        return self.dropout(x + sinusoids(positions, x.size(-1)).to(x.dtype))
+        x = (x + sinusoids(positions, x.size(-1)).to(x.dtype)) * SMALL
+        return self.dropout(x)
+
+
+def _linear(d: int) -> nn.Linear:
+    """Build a layer that keeps the variance of its input."""
+    linear = nn.Linear(d, d)
+    nn.init.normal_(linear.weight, std=d**-0.5)
+    nn.init.zeros_(linear.bias)
+    return linear
