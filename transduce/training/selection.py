@@ -11,7 +11,7 @@ from transduce.data.store import Store
 from transduce.monitoring.hardware import hardware
 from transduce.monitoring.progress import Progress
 from transduce.monitoring.software import software
-from transduce.storage.bundle import OWN_MODEL, load_bundle, save_bundle
+from transduce.storage.bundle import OWN_MODEL, Bundle, load_bundle, save_bundle
 from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
 from transduce.storage.installed import find_bundle
 from transduce.training.conclusion import shown
@@ -39,6 +39,7 @@ class ModelSelector:
     progress: Progress
     hooks: Hooks
     scorer: Scorer
+    start_from: Bundle | None  # the model that is fine-tuned
 
     def keep(self, result: Validation | None, weights: Weights) -> None:
         """Record the scores; save the weights as the last bundle, and as the best if they are."""
@@ -195,6 +196,11 @@ class ModelSelector:
             "hardware": hardware(),
             **software(),
         }
+        if self.start_from is not None:
+            provenance["started_from"] = (
+                f"{self.start_from.path.resolve().name} ({self.start_from.fingerprint[:12]}); its "
+                "licence and its training text count, too"
+            )
         if "model" in self.hooks.names:
             provenance[OWN_MODEL] = self.hooks.names["model"]
         files = self.store.tokenizer_files

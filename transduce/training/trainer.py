@@ -165,6 +165,7 @@ class Trainer:
             progress,
             self.hooks,
             scorer,
+            self.start_from,
         )
 
     def _end(self, reason: StopReason, selector: ModelSelector) -> None:
