@@ -1,5 +1,6 @@
 """Limits: slow, large, many and unknown clients, and what is written down about all of them."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -10,6 +11,7 @@ import pytest
 
 from tests.serving.running import running
 from transduce.errors import ConfigError, InputError
+from transduce.serving.guards.connections import LimitedProtocol
 from transduce.serving.guards.keys import read_keys
 from transduce.serving.models import load_models
 from transduce.serving.queue.turns import QueueSettings
@@ -111,6 +113,45 @@ def test_a_body_that_is_not_complete_in_time_is_cut(strict, trickle):
         assert status == 408
         assert b"connection: close" in content
         assert time.monotonic() - start < 5
+
+
+def connect_with_little_memory(server):
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", server.port))
+    return connection
+
+
+def test_a_client_that_reads_nothing_is_cut_however_little_is_left_to_send(strict, monkeypatch):
+    transports = []
+    connection_made = LimitedProtocol.connection_made
+
+    def noting(self, transport):
+        connection_made(self, transport)
+        transports.append(transport)
+
+    monkeypatch.setattr(LimitedProtocol, "connection_made", noting)
+    with connect_with_little_memory(strict) as connection:
+        for _ in range(2_000):
+            connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
+            time.sleep(0.005)
+            if transports and transports[0].get_write_buffer_size():
+                break
+        assert 0 < transports[0].get_write_buffer_size() < 65536
+        assert seconds_until_cut(connection, b"\r\n") < 3
+
+
+def test_a_client_that_reads_slowly_but_steadily_gets_all(strict):
+    data = b"x" * 12_000_000
+    name = asyncio.run(strict.service.shared.add_file(data, ".txt"))
+    with connect_with_little_memory(strict) as connection:
+        connection.sendall(f"GET /download_file/{name} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        received = 0
+        while received < len(data) and (part := connection.recv(300_000)):
+            received += len(part)
+            time.sleep(0.01)
+    assert received > len(data)
 
 
 def test_a_body_that_is_too_large_is_refused_announced_or_not(strict):

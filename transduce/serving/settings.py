@@ -35,7 +35,7 @@ class ServerSettings:
     max_texts: int = 1_000  # of a request
     header_seconds: float = 8.0  # until the headers of a request must be there
     body_seconds: float = 25.0  # until the body must be there
-    send_seconds: float = 30.0  # until a client must have read a part of the answer
+    send_seconds: float = 30.0  # until a client must have read the next part of the answer
     answer_seconds: float = 120.0  # until a text must be translated
     max_connections: int = 1_000
     max_requests: int = 256  # that are worked on at the same time

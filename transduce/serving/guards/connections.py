@@ -12,6 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from transduce.serving.settings import ServerSettings
 
+LEAST_READ = 65_536  # bytes that a client reads in `send_seconds`, or all that are left
+
 
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 as uvicorn speaks it, for clients that may be slow or hostile."""
@@ -26,6 +28,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, unless there are too many."""
         super().connection_made(transport)
+        # The clock runs as soon as any byte waits for the client, also in an answer that ends.
+        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > self.settings.max_connections:
             self._refuse(503, "the server has too many connections; try again later")
             return
@@ -33,7 +37,8 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadlines of a connection."""
-        self._stop_timers()
+        self._stop_headers_timer()
+        self._stop_reading_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -47,9 +52,8 @@ class LimitedProtocol(H11Protocol):
         except h11.LocalProtocolError:
             # The body became malformed when the answer was on its way.
             self.transport.abort()
-        if self.conn.their_state is not h11.IDLE and self._headers_timer:
-            self._headers_timer.cancel()
-            self._headers_timer = None
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_headers_timer()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not HTTP."""
@@ -61,13 +65,11 @@ class LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for a client that reads too slowly, but not for ever."""
         super().pause_writing()
-        self._reading_timer = self.loop.call_later(self.settings.send_seconds, self.transport.abort)
+        self._expect_reading()
 
     def resume_writing(self) -> None:
         """Go on, because the client has read enough."""
-        if self._reading_timer:
-            self._reading_timer.cancel()
-            self._reading_timer = None
+        self._stop_reading_timer()
         super().resume_writing()
 
     def shutdown(self) -> None:
@@ -90,12 +92,25 @@ class LimitedProtocol(H11Protocol):
                 self.settings.header_seconds, self._refuse_slow_headers
             )
 
+    def _expect_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reading_timer = self.loop.call_later(
+            self.settings.send_seconds, self._check_reading, unread
+        )
+
+    def _check_reading(self, unread: int) -> None:
+        """Cut a client that has read less than it must of what was unread before."""
+        if self.transport.get_write_buffer_size() > unread - LEAST_READ:
+            self.transport.abort()
+        else:
+            self._expect_reading()
+
     def _refuse_slow_headers(self) -> None:
         self._refuse(408, f"no request arrived within {self.settings.header_seconds:g} seconds")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer without the application, and close the connection."""
-        self._stop_timers()
+        self._stop_headers_timer()
         if self.transport.is_closing():
             return
         body = json.dumps({"error": message}).encode()
@@ -109,12 +124,15 @@ class LimitedProtocol(H11Protocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
-    def _stop_timers(self) -> None:
-        for timer in (self._headers_timer, self._reading_timer):
-            if timer:
-                timer.cancel()
-        self._headers_timer = None
-        self._reading_timer = None
+    def _stop_headers_timer(self) -> None:
+        if self._headers_timer:
+            self._headers_timer.cancel()
+            self._headers_timer = None
+
+    def _stop_reading_timer(self) -> None:
+        if self._reading_timer:
+            self._reading_timer.cancel()
+            self._reading_timer = None
 
 
 def limited_protocol(settings: ServerSettings) -> type[LimitedProtocol]:
