@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from transduce.serving.settings import ServerSettings
 
 LEAST_READ = 65_536  # bytes that a client reads in `send_seconds`, or all that are left
+REST_SECONDS = 1.0  # of a stop, in which connections without a request may still send one
 
 
 class LimitedProtocol(H11Protocol):
@@ -73,17 +74,15 @@ class LimitedProtocol(H11Protocol):
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """Close the connection after its answer; one that is new may still send its request."""
-        is_new = self.cycle is None and not self.transport.is_closing()
-        if is_new:
-            self.loop.call_later(1.0, self._close_unused)
+        """Close the connection after its answer; without a request, one may be on its way."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and not self.transport.is_closing():
+            self.loop.call_later(REST_SECONDS, self._close_unused)
         else:
             super().shutdown()
 
     def _close_unused(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
-        else:
+        if not self.transport.is_closing():
             super().shutdown()
 
     def _expect_headers(self) -> None:
