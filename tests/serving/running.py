@@ -42,12 +42,12 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(models, *, writes_log=False, **settings):
+def running(models, *, write=None, **settings):
     """Serve models on a free port until the end of the block."""
     service = Service(models, ServerSettings(**settings))
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    server = make_server(service, print if writes_log else None)
+    server = make_server(service, write)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import http.client
 import json
 import socket
 import threading
@@ -276,7 +278,7 @@ def test_who_guesses_keys_is_slowed_down_and_the_others_are_not(make_server):
 
 
 def test_metrics_and_the_log_hold_neither_texts_nor_keys_nor_made_up_paths(make_server, capsys):
-    with make_server(api_keys=frozenset({"secret-key"}), writes_log=True) as server:
+    with make_server(api_keys=frozenset({"secret-key"}), write=print) as server:
         key = {"authorization": "Bearer secret-key"}
         server.post("/v1/translate", {"text": "hidden words"}, key)
         server.request("POST", "/translate?q=hidden+words&api_key=secret-key")
@@ -314,10 +316,33 @@ def test_only_texts_that_were_answered_count_as_used(make_server):
 
 
 def test_texts_are_logged_only_if_that_was_asked_for(make_server, capsys):
-    with make_server(log_text=True, writes_log=True) as server:
+    with make_server(log_text=True, write=print) as server:
         server.post("/v1/translate", {"text": "42 hours"})
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["text"] == ["42 hours"]
+
+
+def test_requests_are_answered_although_the_log_cannot_be_written(make_server, capsys):
+    lines = []
+
+    def write(line):
+        lines.append(line)
+        if len(lines) != 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with make_server(write=write) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        with contextlib.closing(connection):
+            for count in range(1, 6):
+                connection.request("GET", "/ready")
+                assert connection.getresponse().read()
+                while len(lines) < count:
+                    time.sleep(0.01)
+    # Once before and once after the line that could be written.
+    message = (
+        "transduce: the access log cannot be written (No space left on device); lines are lost"
+    )
+    assert capsys.readouterr().err.splitlines() == [message] * 2
 
 
 @pytest.mark.parametrize(

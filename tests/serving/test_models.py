@@ -92,7 +92,7 @@ def test_a_bundle_that_is_damaged_while_it_is_served_is_a_fault_of_the_server(
     weights.unlink()
     weights.write_bytes(b"damaged")
     body = json.dumps({"text": "42 hours", **options})
-    with running(models, writes_log=True) as server:
+    with running(models, write=print) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
         connection.request("POST", path, body, {"content-type": "application/json"})
         answer = connection.getresponse()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transduce.serving.models import Models
+from transduce.storage.disk import describe_failure
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the variable that prometheus_client reads
@@ -122,6 +124,7 @@ class Observation:
         self.metrics = metrics
         self.write = write
         self.log_text = log_text
+        self.is_writable = True  # the log, as far as known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, and note what it answered."""
@@ -154,7 +157,20 @@ class Observation:
             path = getattr(scope.get("route"), "path", _OTHER)
             self.metrics.end(path, scope["method"], status, seconds, characters)
             if self.write:
-                self.write(self._line(scope, path, status, seconds, texts))
+                self._write(self.write, self._line(scope, path, status, seconds, texts))
+
+    def _write(self, write: Write, line: str) -> None:
+        """Write a line. With a full disk or a closed pipe, requests are answered all the same."""
+        try:
+            write(line)
+            self.is_writable = True
+        except OSError as error:
+            reason = describe_failure(error)
+            message = f"transduce: the access log cannot be written ({reason}); lines are lost"
+            if self.is_writable:
+                with contextlib.suppress(OSError):  # it may be the same pipe
+                    print(message, file=sys.stderr, flush=True)
+            self.is_writable = False
 
     def _line(self, scope: Scope, path: str, status: int, seconds: float, texts: list[str]) -> str:
         """Return the line of the log. A query may hold texts and keys, so it is left out."""
