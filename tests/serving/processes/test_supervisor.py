@@ -131,6 +131,18 @@ def test_a_connection_goes_to_the_process_with_the_fewest(make_server):
         wait_until(lambda: given == [1, 1, 1])
 
 
+def test_connections_that_close_together_are_all_counted(make_server):
+    """There is not room for a message about each of them."""
+    with make_server(count=1) as server:
+        (process,) = server.processes._processes
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(500)]
+        wait_until(lambda: process._open == 500)
+        for client in clients:
+            client.close()
+        time.sleep(1)
+        wait_until(lambda: process.count_open() == 0)
+
+
 def test_a_burst_of_connections_waits_for_processes_that_are_behind(make_server):
     """A socket between two processes holds some 300 of them."""
     with make_server() as server, contextlib.ExitStack() as stack:

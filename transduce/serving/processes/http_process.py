@@ -47,6 +47,7 @@ class ConnectedServer(Server):
         self._beginning: set[asyncio.Task[object]] = set()  # connections that are set up
         self._most = max(1, most_files() - SPARE_FILES)
         self._is_reading = False
+        self._unreported = 0  # connections that were closed
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and take connections from here on."""
@@ -60,6 +61,7 @@ class ConnectedServer(Server):
         self._read_connections(False)
         await asyncio.gather(*self._beginning, return_exceptions=True)
         await super().shutdown(sockets)
+        asyncio.get_running_loop().remove_writer(self._connections)
         self._connections.close()
 
     @contextlib.contextmanager
@@ -114,13 +116,29 @@ class ConnectedServer(Server):
 
         def connection_lost(error: Exception | None) -> None:
             forget(error)
-            with contextlib.suppress(OSError):
-                self._connections.send(CLOSED)
+            self._unreported += 1
+            self._report_closed()
             if not self.should_exit:
                 self._read_connections(True)
 
         protocol.connection_lost = connection_lost  # type: ignore[method-assign, assignment]
         return protocol
+
+    def _report_closed(self) -> None:
+        """Report closed connections, now or as soon as the socket has room."""
+        if self._connections.fileno() < 0:  # this server has stopped
+            return
+        try:
+            self._unreported -= self._connections.send(CLOSED * self._unreported)
+        except BlockingIOError:
+            pass
+        except OSError:  # the other process has gone
+            self._unreported = 0
+        loop = asyncio.get_running_loop()
+        if self._unreported:
+            loop.add_writer(self._connections, self._report_closed)
+        else:
+            loop.remove_writer(self._connections)
 
 
 def serve(connections: socket.socket, questions: Connection, folder: Path) -> None:
