@@ -26,7 +26,7 @@ def read_keys(file: Path) -> frozenset[str]:
     keys = frozenset(line.strip() for line in lines if line.strip() and line.strip()[0] != "#")
     if not keys:
         raise ConfigError(f"{file} contains no key; expected one on each line")
-    if not all(map(str.isascii, keys)):
+    if not all(key.isascii() and key.isprintable() for key in keys):
         raise ConfigError(
             f"{file} has a key with a character that a header cannot have; expected ASCII"
         )
