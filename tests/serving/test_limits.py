@@ -401,6 +401,9 @@ def test_keys_are_read_from_a_file(tmp_path):
     file.write_text("schlüssel\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="a header cannot have; expected ASCII"):
         read_keys(file)
+    file.write_bytes(b"o\0ne\n")
+    with pytest.raises(ConfigError, match="a header cannot have; expected ASCII"):
+        read_keys(file)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +412,13 @@ def test_keys_are_read_from_a_file(tmp_path):
         (ServerSettings, "requests_per_minute", -1, "--rate is -1; expected at least 0"),
         (ServerSettings, "max_characters", 0, "--max-characters is 0"),
         (ServerSettings, "answer_seconds", float("nan"), "--seconds is nan"),
+        (
+            ServerSettings,
+            "answer_seconds",
+            1e12,
+            "--seconds is .*; expected .* at most 1,000,000,000",
+        ),
+        (ServerSettings, "requests_per_minute", 10**12, "--rate is 1000.* at most 1,000,000,000"),
         (ServerSettings, "drain_seconds", -1, "--drain is -1"),
         (ServerSettings, "allowed_origins", ("example.org",), "--cors is 'example.org'; expected"),
         (ServerSettings, "allowed_origins", ("https://a.org/b",), "--cors is"),

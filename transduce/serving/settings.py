@@ -18,6 +18,7 @@ _LEAST = {
     "max_connections": (1, "max_connections"),
     "max_requests": (1, "max_requests"),
 }
+MOST = 10**9  # of each of these; a system cannot wait for much longer
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#]+")
 
 
@@ -49,8 +50,10 @@ class ServerSettings:
         """Refuse settings that cannot work."""
         for name, (least, option) in _LEAST.items():
             value = getattr(self, name)
-            if not least <= value < float("inf"):
-                raise ConfigError(f"{option} is {value}; expected at least {least}")
+            if not least <= value <= MOST:
+                raise ConfigError(
+                    f"{option} is {value}; expected at least {least} and at most {MOST:,}"
+                )
         for origin in self.allowed_origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigError(
