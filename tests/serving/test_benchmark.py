@@ -6,7 +6,7 @@ import pytest
 
 from transduce.cli.commands import run
 from transduce.errors import InputError
-from transduce.serving.load import send
+from transduce.serving.load import ask, send
 
 
 def test_every_load_is_measured(bundle, server, tmp_path, capsys):
@@ -34,10 +34,35 @@ def test_every_load_is_measured(bundle, server, tmp_path, capsys):
     assert all(0 < row["milliseconds"][0] <= row["milliseconds"][1] for row in rows)
 
 
-@pytest.mark.parametrize("address", ["localhost:5000", "http://127.0.0.1:1"])
-def test_a_peer_that_does_not_answer_is_named(address):
-    with pytest.raises(InputError, match=r"not an address|does not answer"):
-        send(address, ["{}"], 1)
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("localhost:5000", "localhost:5000/translate is not an address; expected one such as"),
+        ("http://localhost:abc", "http://localhost:abc/translate is not an address"),
+        ("http://[::1", "http://[::1/translate is not an address"),
+        ("http://ü..de", "http://ü..de/translate does not answer ("),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/translate does not answer ([Errno"),
+    ],
+)
+def test_a_peer_that_does_not_answer_is_named_before_anything_is_measured(
+    bundle, tmp_path, address, message, capsys
+):
+    sentences = tmp_path / "some.en"
+    sentences.write_text("42 hours\n")
+    command = ["bench", "serve", str(bundle.path), "--input", str(sentences)]
+    assert run([*command, "--rounds", "1", "--peer", address]) == 2
+    assert capsys.readouterr().err.startswith(f"transduce: {message}")
+
+
+def test_a_page_in_place_of_an_answer_is_named(monkeypatch):
+    monkeypatch.setattr("transduce.serving.load._Connection.post", lambda self, body: b"<html>")
+    with pytest.raises(InputError, match="answered b'<html>'; expected JSON"):
+        ask("http://127.0.0.1:1", "{}")
+
+
+def test_clients_name_a_server_that_does_not_answer():
+    with pytest.raises(InputError, match="does not answer"):
+        send("http://127.0.0.1:1", ["{}"], 1)
 
 
 @pytest.mark.parametrize("option", ["rounds", "clients", "sentences", "texts"])
@@ -47,7 +72,7 @@ def test_numbers_that_measure_nothing_are_refused(bundle, option, capsys):
 
 
 def test_a_server_that_refuses_ends_the_measurement(server):
-    with pytest.raises(InputError, match="the server answered 404"):
+    with pytest.raises(InputError, match="/missing answered 404"):
         send(f"{server.url}/missing", ["{}"] * 3, 2)
 
 

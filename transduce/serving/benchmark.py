@@ -82,8 +82,11 @@ def benchmark(setup: Setup) -> Iterator[Figures]:
     """Yield the figures of each load."""
     loads = [1, setup.clients] if setup.clients > 1 else [1]
     with _serving(setup, QueueSettings(), workers=None) as server:
-        # Without a server.
         model = server.models.default
+        languages = model.source_language, model.target_language
+        peer = _find_peer(setup, server.models, languages)
+
+        # Without a server.
         offline = _offline(model.direct, setup, len(setup.sentences))
         yield offline
         yield _compared(_offline(model.direct, setup, setup.clients), offline)
@@ -95,9 +98,7 @@ def benchmark(setup: Setup) -> Iterator[Figures]:
             row = _measure("batches, beside a document", server, setup, 1)
             yield _compared(row, offline)
 
-    if setup.peer:
-        peer = _Server(f"{setup.peer.rstrip('/')}/translate", server.models, is_here=False)
-        languages = model.source_language, model.target_language
+    if peer:
         for count in loads:
             row = _measure(f"peer {setup.peer}", peer, setup, count, languages)
             yield _compared(row, offline)
@@ -150,6 +151,15 @@ def _serving(setup: Setup, queue: QueueSettings, workers: int | None) -> Iterato
     finally:
         server.should_exit = True
         thread.join()
+
+
+def _find_peer(setup: Setup, models: Models, languages: Languages) -> _Server | None:
+    """Return the other server, or raise an InputError before minutes of measurements."""
+    if not setup.peer:
+        return None
+    peer = _Server(f"{setup.peer.rstrip('/')}/translate", models, is_here=False)
+    ask(peer.url, _body([setup.sentences[0]], languages))
+    return peer
 
 
 def _offline(translator: Translator, setup: Setup, size: int) -> Figures:

@@ -89,19 +89,28 @@ def _start_process(load: Load) -> Any:
 def ask(url: str, body: str) -> Any:
     """Send one request, and return the JSON of its answer."""
     with _Connection(url) as connection:
-        return json.loads(connection.post(body))
+        content = connection.post(body)
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise InputError(f"{url} answered {content[:200]!r}; expected JSON") from None
 
 
 class _Connection:
     """A connection to a server that is kept for several requests."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{url} is not an address; expected one such as http://localhost:5000")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # in the port, or for a bracket
+            raise _no_address(url) from None
+        if parts.scheme not in ("http", "https") or not host:
+            raise _no_address(url)
         is_secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=PATIENCE)
+        self._connection = kind(host, port, timeout=PATIENCE)
+        self._url = url
         self._path = parts.path or "/"
 
     def __enter__(self) -> _Connection:
@@ -116,11 +125,15 @@ class _Connection:
             self._connection.request("POST", self._path, body.encode(), HEADERS)
             answer = self._connection.getresponse()
             content = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise InputError(f"the server does not answer ({error!r})") from None
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
+            raise InputError(f"{self._url} does not answer ({error})") from None
         if answer.status != 200:
-            raise InputError(f"the server answered {answer.status}: {content[:200]!r}")
+            raise InputError(f"{self._url} answered {answer.status}: {content[:200]!r}")
         return content
+
+
+def _no_address(url: str) -> InputError:
+    return InputError(f"{url} is not an address; expected one such as http://localhost:5000")
 
 
 def run_clients(load: Load) -> list[float]:
