@@ -249,6 +249,7 @@ def test_a_cluster_that_cannot_be_used_is_one_line(translate, ray, text, argumen
     status, messages = translate("--on", "ray", "--input", text, "--output", output, *arguments)
     assert (status, messages.count("\n")) == (2, 1)
     assert message in messages
+    assert [path.name for path in text.parent.iterdir()] == ["text.en"]
 
 
 def test_all_workers_use_the_same_kind_of_device():

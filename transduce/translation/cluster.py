@@ -68,7 +68,7 @@ def translate_on_ray(
     shards = list(cut(source, form))
 
     folder = target.with_name(f"{target.name}.partial").absolute()
-    with _connected(ray, address), lock_work_folder(folder, "translate"):
+    with _connected(ray, address):
         model = Model(
             bundles=tuple(bundle.path.absolute() for bundle in bundles),
             fingerprints=tuple(bundle.fingerprint for bundle in bundles),
@@ -77,10 +77,11 @@ def translate_on_ray(
             device=_choose_device(device, ray.cluster_resources()),
             precision=precision,
         )
-        _open_folder(folder, model, form, shards)
-        text = seekable_text(source, folder).absolute()
-        _translate_shards(ray, Job(model, form, source, text, folder), shards)
-        join(shards, folder, target)
+        with lock_work_folder(folder, "translate"):
+            _open_folder(folder, model, form, shards)
+            text = seekable_text(source, folder).absolute()
+            _translate_shards(ray, Job(model, form, source, text, folder), shards)
+            join(shards, folder, target)
 
 
 def import_ray() -> Any:
