@@ -172,6 +172,19 @@ def test_finished_shards_of_other_work_are_not_mixed_in(
     assert f"text.de.partial was made with another {name}; choose another output" in messages
 
 
+def test_a_shard_of_unknown_work_is_translated_again(translate, ray, text, tmp_path):
+    """A kill may interrupt the removal of the folder after its record was removed."""
+    command = ["--on", "ray", "--input", text, "--output", tmp_path / "text.de"]
+    ray.most_shards = 1
+    assert translate(*command)[0] == 130
+    (shard,) = (tmp_path / "text.de.partial").glob("*.txt")
+    shard.write_text("other\n" * shard.read_text().count("\n"))
+    (tmp_path / "text.de.partial" / cluster.RECORD).unlink()
+    ray.most_shards = None
+    assert translate(*command)[0] == 0
+    assert "other" not in (tmp_path / "text.de").read_text()
+
+
 def test_work_without_a_finished_shard_can_be_changed(translate, ray, text, tmp_path):
     command = ["--on", "ray", "--input", text, "--output", tmp_path / "text.de"]
     ray.most_shards = 0

@@ -104,7 +104,8 @@ def _open_folder(folder: Path, model: Model, form: Format, shards: Sequence[Shar
     """Prepare the folder of finished shards, which must belong to the same work."""
     for path in folder.glob("*.attempts"):
         path.unlink()
-    if not finished_shards(folder):
+    # Without a record, as after an interruption of its removal, nobody knows what shards are of.
+    if not finished_shards(folder) or not (folder / RECORD).exists():
         clear_work_folder(folder)
     depends_on = {
         "model": model.fingerprints,
