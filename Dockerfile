@@ -13,17 +13,15 @@ ARG DEVICE=cpu
 # Stage 1: install everything into a virtual environment.
 FROM python:${PYTHON}-slim AS build
 ARG DEVICE
-# An index with CPU builds of torch, or another mirror; empty: the index that pip uses by default.
+# Another index, for CPU builds of torch: its versions with +cpu are preferred. All else may come
+# from the default index, because it hardly has the other versions in constraints.txt.
 ARG TORCH_INDEX=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/transduce
 WORKDIR /src
 COPY constraints.txt ./
-RUN if [ -n "$TORCH_INDEX" ]; then \
-      /opt/transduce/bin/pip install -c constraints.txt --index-url "$TORCH_INDEX" torch; \
-    else \
-      /opt/transduce/bin/pip install -c constraints.txt torch; \
-    fi
+RUN /opt/transduce/bin/pip install -c constraints.txt \
+    ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch
 COPY pyproject.toml README.md LICENSE ./
 COPY transduce ./transduce
 # CTranslate2 is the fast engine on CPUs; on GPUs, torch and Triton are.

@@ -39,6 +39,9 @@ def test_the_compose_file_runs_the_server_and_gives_it_time_to_stop():
     assert seconds > float(options["--drain"]) + ServerSettings().stop_seconds
     assert service["ports"] == ["127.0.0.1:8000:8000"]
     assert "/health" in service["healthcheck"]["test"][-1]
+    home = "/home/transduce:uid=1000,gid=1000"  # root's, it could not take a copy of the model
+    assert service["tmpfs"] == ["/tmp", home]
+    assert "useradd --create-home --uid 1000 transduce" in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_kubernetes_example_probes_paths_that_exist_and_waits_for_the_stop(deployment):
@@ -54,6 +57,7 @@ def test_the_kubernetes_example_probes_paths_that_exist_and_waits_for_the_stop(d
     assert callable(app.ready)
     assert callable(app.health)
     assert container["resources"].keys() == {"requests", "limits"}
+    assert options["--workers"] == container["resources"]["limits"]["cpu"]
     assert service["spec"]["selector"] == workload["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["ports"] == [{"port": 80, "targetPort": 8000}]
 
