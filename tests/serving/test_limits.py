@@ -8,11 +8,15 @@ import json
 import socket
 import threading
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from tests.serving.apis.test_files import upload
 from tests.serving.running import running
 from transduce.errors import ConfigError, InputError
+from transduce.serving.apis import files
 from transduce.serving.guards.connections import LimitedProtocol
 from transduce.serving.guards.keys import read_keys
 from transduce.serving.models import load_models
@@ -138,7 +142,7 @@ def test_a_client_that_reads_nothing_is_cut_however_little_is_left_to_send(stric
         for _ in range(2_000):
             connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
             time.sleep(0.005)
-            if transports[0].get_write_buffer_size():
+            if transports and transports[0].get_write_buffer_size():
                 break
         assert 0 < transports[0].get_write_buffer_size() < 65536
         assert seconds_until_cut(connection, b"\r\n") < 3
@@ -378,6 +382,23 @@ def test_more_requests_than_the_server_can_hold_are_refused(make_server):
                 status, answer = server.post("/v1/translate", {"text": "42", "stream": stream})
             assert (status, answer.keys()) == (503, {"error"})
         assert server.post("/v1/translate", {"text": "42 hours"})[0] == 200
+
+
+def test_a_document_keeps_its_place_when_its_client_has_gone(make_server, monkeypatch):
+    """Its memory is free when the thread has ended, which cannot be cancelled everywhere."""
+    go = threading.Event()
+    monkeypatch.setattr(files, "translate_bytes", lambda job: go.wait(20) and b"")
+    with make_server(max_documents=1) as server:
+        impatient = SimpleNamespace(request=partial(server.request, timeout=0.5))
+        with pytest.raises(TimeoutError):
+            upload(impatient, "a.txt", b"42 hours")
+        time.sleep(0.3)
+        assert upload(server, "a.txt", b"42 hours")[0] == 503
+        go.set()
+        end = time.monotonic() + 10
+        while upload(server, "a.txt", b"42 hours")[0] != 200:
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
 
 def test_pages_of_chosen_origins_may_use_our_own_api(make_server):

@@ -123,13 +123,17 @@ class Server(uvicorn.Server):
         self.service.is_draining = True
         await asyncio.sleep(self.service.settings.drain_seconds)
         listeners = sockets or []
+        loop = asyncio.get_running_loop()
+        # Those that the event loop has accepted get their protocols before the sockets close.
+        for listener in listeners:
+            loop.remove_reader(listener)
+        await asyncio.sleep(0)
         # Connections that the system has accepted for us would be reset with the socket.
         accepted = [connection for listener in listeners for connection in accept_all(listener)]
         for server in self.servers:
             server.close()
         for listener in listeners:
             listener.close()
-        loop = asyncio.get_running_loop()
         for connection in accepted:
             await loop.connect_accepted_socket(self._new_protocol, connection)
         giving_up = loop.call_later(self.service.settings.stop_seconds, self.service.give_up)

@@ -64,7 +64,7 @@ class Service:
         request.scope["texts"] = texts
 
     async def run(self, request: Request, function: Callable[[], Result]) -> Result:
-        """Run a function in a thread; give up at the deadline, or when the client has gone."""
+        """Run a function in a thread; tell it to give up when the client has gone."""
         caller = Caller(self.settings.answer_seconds)
         work = self._start(caller, function)
         watch = asyncio.ensure_future(_disconnected(request))
@@ -73,6 +73,8 @@ class Service:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 caller.cancel()
+                # The request keeps what it has taken until the thread no longer uses it.
+                await asyncio.wait({work})
                 raise ClientDisconnect
             return work.result()
         finally:
