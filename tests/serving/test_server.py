@@ -210,22 +210,6 @@ def test_a_kept_connection_may_send_a_request_that_is_on_its_way_at_a_stop(bundl
             assert (answer.status, answer.getheader("connection")) == (200, "close")
 
 
-def test_a_kept_connection_may_send_a_request_that_is_on_its_way_at_a_stop(bundle):
-    models = load_models([bundle.path], engine="torch", say=lambda message: None)
-    with running(models) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-        with contextlib.closing(connection):
-            connection.request("GET", "/health")
-            assert connection.getresponse().read()
-            server.stop()
-            while not server.service.is_draining:
-                time.sleep(0.01)
-            time.sleep(0.3)
-            connection.request("GET", "/health")
-            answer = connection.getresponse()
-            assert (answer.status, answer.getheader("connection")) == (200, "close")
-
-
 def test_a_stopping_server_is_not_ready_and_closes_connections(bundle):
     models = load_models([bundle.path], engine="torch", say=lambda message: None)
     with running(models) as server:

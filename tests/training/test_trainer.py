@@ -496,6 +496,12 @@ def test_a_fine_tuned_run_resumes_without_start_from(prepared, whole, tmp_path, 
         assert tune(run=tmp_path / "run", start_from=whole).state.step == 1
     assert tune(run=tmp_path / "run").state.step == 2
     assert_same_steps(tmp_path / "run", tmp_path / "at once")
+    for run in ("at once", "run"):
+        card = (tmp_path / run / "best/README.md").read_text()
+        assert (
+            f"| started_from | {whole.name} ({load_bundle(whole / 'best').fingerprint[:12]}); its licence"
+            in card
+        )
     assert tune(run=tmp_path / "run", start_from=whole).state.step == 2  # it may be named
     with pytest.raises(
         ConfigError, match=r"run was started from .*, not from .*last; choose another folder"

@@ -197,9 +197,12 @@ class ModelSelector:
             **software(),
         }
         if self.start_from is not None:
+            # The name of a bundle, or that of a run whose best model it is.
+            path = self.start_from.path.resolve()
+            origin = path.parent.name if path.name in ("best", "last") else path.name
             provenance["started_from"] = (
-                f"{self.start_from.path.resolve().name} ({self.start_from.fingerprint[:12]}); its "
-                "licence and its training text count, too"
+                f"{origin} ({self.start_from.fingerprint[:12]}); its licence and its training text "
+                "count, too"
             )
         if "model" in self.hooks.names:
             provenance[OWN_MODEL] = self.hooks.names["model"]
