@@ -35,9 +35,21 @@ def test_without_a_model_the_others_are_drawn_and_the_rest_is_named(tmp_path, ca
     assert drawn == {"paper-schedule.svg", "paper-positions.svg"}
 
 
-def test_rows_are_refused_where_there_are_none(tmp_path, capsys):
-    assert run(["paper", "figures", "--rows", "x", "--out", str(tmp_path)]) == 2
-    assert "figures have no rows" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("part", "arguments", "name"),
+    [
+        ("figures", ["--rows", "x"], "--rows"),
+        ("table1", ["en-de.toml"], "the corpus en-de.toml"),
+        ("table1", ["--seed", "2"], "--seed"),
+        ("table3", ["--model", "en-de"], "--model"),
+        ("claims", ["x.toml", "model.N=2"], "the setting model.N=2"),
+        ("report", ["--budget", "0.5"], "--budget"),
+        ("table1", ["--tokens-per-second", "5", "--dry-run"], "--tokens-per-second"),
+    ],
+)
+def test_an_option_without_effect_is_refused(part, arguments, name, tmp_path, capsys):
+    assert run(["paper", part, *arguments, "--out", str(tmp_path)]) == 2
+    assert f"{name} has no effect on {part}; leave it out" in capsys.readouterr().err
 
 
 def test_the_schedule_peaks_at_the_end_of_the_warm_up():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from transduce.config import DataConfig
@@ -42,14 +42,42 @@ class Options:
     device: str | None = None
 
 
+# The options that have an effect on each part, besides --out, --device and --dry-run.
+_OF_TRAINING = {"corpus", "overrides", "rows", "budget", "seed", "tokens_per_second"}
+_USED = {
+    "table1": {"rows"},
+    "table2": _OF_TRAINING,
+    "table3": _OF_TRAINING,
+    "table4": _OF_TRAINING,
+    "figures": {"model"},
+    "claims": {"corpus", "rows", "budget", "model"},
+    "report": set[str](),
+}
+
+
 def run_part(part: str, options: Options) -> None:
     """Run a part of the paper: a table, the figures, the claims or the report."""
+    _refuse_unused(part, options)
     check_budget(options.budget)
     _check_speed(options.tokens_per_second)
     _check_overrides(options.overrides)
     if not options.dry_run:
         _check_folder(options.out)
     PARTS[part](options)
+
+
+def _refuse_unused(part: str, options: Options) -> None:
+    """Refuse an option that would change nothing."""
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if option.name in _USED[part] | {"out", "device", "dry_run"} or value == option.default:
+            continue
+        name = f"--{option.name.replace('_', '-')}"
+        if option.name == "corpus":
+            name = f"the corpus {value}"
+        elif option.name == "overrides":
+            name = f"the setting {value[0]}"
+        raise ConfigError(f"{name} has no effect on {part}; leave it out")
 
 
 def _check_speed(tokens_per_second: float | None) -> None:
@@ -140,8 +168,6 @@ def _table4(options: Options) -> None:
 
 
 def _figures(options: Options) -> None:
-    if options.rows:
-        raise ConfigError(f"--rows is {' '.join(options.rows)}; figures have no rows, leave it out")
     drawn = [*figures.plain_figures()]
     translator = _translator(options)
     if translator is None:
