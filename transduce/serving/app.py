@@ -25,6 +25,8 @@ from transduce.serving.observation import METRICS_TYPE, Metrics, Observation, Wr
 from transduce.serving.refusals import FAILED, Busy, Cancelled, RequestError, TooManyRequests
 from transduce.serving.service import Service, service_of
 
+SHOWN = 200  # characters of an address in a message
+
 
 async def health(request: Request) -> Response:
     """Return whether the process works: 503 if a queue has died."""
@@ -140,7 +142,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         status = 503
     elif isinstance(error, HTTPException):
         status = error.status_code
-        message = str(error.detail)
+        message = _unknown(request, status) or str(error.detail)
         headers.update(error.headers or {})
     elif isinstance(error, ClientDisconnect | Cancelled):
         status = 499  # nobody reads it
@@ -150,12 +152,23 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return _problem(request, message, status, headers)
 
 
+def _unknown(request: Request, status: int) -> str | None:
+    """Return what to say of an address or a method that the server does not have."""
+    path = request.url.path[:SHOWN]
+    if status == 404:
+        return f"this server has nothing at {path}; GET /openapi.json describes what it has"
+    if status == 405:
+        return f"{path} does not accept {request.method}; GET /openapi.json describes what it does"
+    return None
+
+
 async def _fail(request: Request, error: Exception) -> Response:
     """Answer after a fault of the server; the details are in the log."""
     return _problem(request, FAILED, 500, {})
 
 
 def _problem(request: Request, message: str, status: int, headers: dict[str, str]) -> Response:
-    """Return a message under the name that the clients of a face expect."""
-    name = "message" if request.url.path.startswith("/v2/") else "error"
+    """Return a message under the name that the clients of an API expect."""
+    is_deepl = request.url.path.startswith(("/v2/", "/v3/"))
+    name = "message" if is_deepl else "error"
     return JSONResponse({name: message}, status, headers)

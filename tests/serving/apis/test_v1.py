@@ -149,10 +149,12 @@ def test_what_is_not_json_is_refused(server):
 
 
 def test_wrong_paths_and_methods_are_answered_in_json(server):
-    assert server.get("/v1/nothing")[0] == 404
+    for path, name in (("/v1/nothing", "error"), ("/v2/document", "message"), ("/v3/x", "message")):
+        expected = f"this server has nothing at {path}; GET /openapi.json describes what it has"
+        assert server.get(path) == (404, {name: expected})
     status, headers, content = server.request("GET", "/v1/translate")
     assert (status, headers["allow"]) == (405, "POST")
-    assert json.loads(content).keys() == {"error"}
+    assert "does not accept GET; GET /openapi.json" in json.loads(content)["error"]
 
 
 def test_the_page_may_load_nothing_from_elsewhere(server):
