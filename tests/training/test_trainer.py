@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.config import CorpusConfig, Recipe
+from transduce.config import CorpusConfig, DataConfig, Recipe
 from transduce.corpora.phrases import write_phrases
 from transduce.data.prepare import prepare
 from transduce.data.store import Store
@@ -38,7 +38,7 @@ from transduce.storage.checkpoint import (
 from transduce.storage.lock import lock_run
 from transduce.storage.sealed_folder import seal_folder
 from transduce.training.distributed import World
-from transduce.training.fine_tuning import describe_change
+from transduce.training.fine_tuning import describe_change, other_languages
 from transduce.training.memory import (
     _estimate,
     _machine_memory,
@@ -474,6 +474,13 @@ def test_fine_tuning_takes_the_model_and_the_tokenizer_of_the_bundle(
     assert f"model.d_model = {preset_size}," in unused[1]
     assert "d_ff" not in unused[1]  # as the bundle has it
     assert "p_drop" not in unused[1]  # it is used
+    assert "forget the other" not in shown  # the languages are the same
+    english = replace(
+        load_bundle(start).recipe, data=DataConfig(source_language="de", target_language="en")
+    )
+    assert f"the recipe translates from de to en, but {start} from en to de: the model will" in str(
+        other_languages(english, load_bundle(start))
+    )
     tuned, start = load_bundle(tmp_path / "tuned/last"), load_bundle(whole / "best")
     assert tuned.tokenizer_files == start.tokenizer_files
     ours, theirs = tuned.weights(), start.weights()

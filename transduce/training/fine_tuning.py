@@ -65,6 +65,19 @@ def unused_settings(recipe: Recipe, tuned: Recipe) -> str | None:
     )
 
 
+def other_languages(recipe: Recipe, bundle: Bundle) -> str | None:
+    """Return a line that says so if the text has other languages than the bundle, or None."""
+    text = f"from {recipe.data.source_language} to {recipe.data.target_language}"
+    old = bundle.recipe.data
+    model = f"from {old.source_language} to {old.target_language}"
+    if text == model:
+        return None
+    return (
+        f"the recipe translates {text}, but {bundle.path} {model}: the model will learn the one and "
+        "forget the other; stop the run if you do not want that"
+    )
+
+
 def _setting_names(name: str, value: Any) -> list[str]:
     """Return the name of a setting, or the names of all settings in a section."""
     if not isinstance(value, dict):

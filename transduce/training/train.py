@@ -22,7 +22,7 @@ from transduce.recipe import apply_overrides, check_vocabulary, follow_tokenizer
 from transduce.storage.bundle import Bundle, load_bundle
 from transduce.storage.installed import find_bundle
 from transduce.training.distributed import world as join_world
-from transduce.training.fine_tuning import fine_tuning_recipe, unused_settings
+from transduce.training.fine_tuning import fine_tuning_recipe, other_languages, unused_settings
 from transduce.training.hooks import BuildModel, BuildOptimizers, Callback, Hooks, Loss, Schedule
 from transduce.training.memory import choose_micro_batches
 from transduce.training.run import Run
@@ -87,11 +87,11 @@ def train(
     # Fine-tuning: the model and the tokenizer are those of the bundle.
     tokenizers = by_side(tokenizer)
     bundle = _load_start(start_from, folder)
-    unused = None
+    notices: list[str | None] = []
     if bundle is not None:
         requested = settings
         settings = fine_tuning_recipe(requested, bundle, overrides)
-        unused = unused_settings(requested, settings)
+        notices = [unused_settings(requested, settings), other_languages(settings, bundle)]
         tokenizers = _tokenizers_of(bundle, tokenizer)
         if not store:
             # Another tokenizer needs another store; bundles with the same one share it.
@@ -102,8 +102,8 @@ def train(
     def prepare_data() -> None:
         check_folder(folder, settings)
         say = functools.partial(print, file=sys.stderr)
-        if unused:
-            say(unused)
+        for notice in filter(None, notices):
+            say(notice)
         prepare(settings, base, store_path, replace=False, tokenizers=tokenizers, say=say)
 
     # Prepare the data on rank 0, then train on all.
