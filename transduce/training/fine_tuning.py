@@ -73,8 +73,8 @@ def other_languages(recipe: Recipe, bundle: Bundle) -> str | None:
     if text == model:
         return None
     return (
-        f"the recipe translates {text}, but {bundle.path} {model}: the model will learn the one and "
-        "forget the other; stop the run if you do not want that"
+        f"the recipe translates {text}, but {bundle.path} {model}: the model will learn the one "
+        "and forget the other; stop the run if you do not want that"
     )
 
 
