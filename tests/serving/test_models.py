@@ -155,7 +155,7 @@ def test_models_of_the_same_name_get_numbers(bundle, copies, said):
 
 
 def test_a_number_of_workers_that_cannot_work_is_refused(bundle):
-    with pytest.raises(ConfigError, match="workers is 0"):
+    with pytest.raises(ConfigError, match="--workers is 0"):
         load_models([bundle.path], workers=0)
 
 

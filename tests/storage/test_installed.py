@@ -27,7 +27,7 @@ def save(tmp_path, monkeypatch):
 
 
 def test_without_a_name_it_is_that_of_the_package_or_else_the_newest_of_the_runs(save):
-    message = r"no model found in the package nor in \./runs; train one .*--model"
+    message = r"no model found in the package nor in \./runs; name the folder .*--model FOLDER, transduce serve"
     with pytest.raises(BundleError, match=message):
         find_bundle()
     for age, path in enumerate(["runs/a/last", "runs/a/best", "runs/b/last", "runs/c/best"]):

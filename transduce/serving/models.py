@@ -117,7 +117,7 @@ def load_models(
     if workers is None:
         workers = min(available_cores(), MOST_WORKERS)
     if workers < 1:
-        raise ConfigError(f"workers is {workers}; expected at least 1")
+        raise ConfigError(f"--workers is {workers}; expected at least 1")
     models = Models()
     for place in places or [find_bundle()]:
         name = _unused_name(place, models)

@@ -87,8 +87,8 @@ def _default() -> Path:
     if bundles:
         return bundles[0].path
     raise BundleError(
-        f"no model found in the package nor in ./{RUNS}; train one with make demo, or name one: "
-        "--model"
+        f"no model found in the package nor in ./{RUNS}; name the folder of a bundle or a run "
+        "(transduce translate --model FOLDER, transduce serve FOLDER), or train one: transduce new"
     )
 
 

@@ -189,6 +189,8 @@ def test_what_cannot_be_inspected_is_not_found(server):
         assert (status, answer.keys()) == (404, {"error"})
     assert server.post("/v1/attention", {"text": "a", "without": ["cross"]})[0] == 400
     assert server.post("/v1/attention", {"text": "a" * 2_001})[0] == 413
+    blank = {"error": "the text is blank; expected at least one word"}
+    assert server.post("/v1/attention", {"text": " \n"}) == (400, blank)
 
 
 def test_a_walkthrough_has_its_steps(server):

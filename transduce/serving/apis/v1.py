@@ -123,6 +123,8 @@ async def show_run(request: Request) -> Response:
 def _check_inspected(request: Request, service: Service, text: str) -> None:
     """Refuse a text whose inspection would be too large for a browser."""
     service.check_texts(request, [text])
+    if not text.strip():
+        raise RequestError(400, "the text is blank; expected at least one word")
     if len(text) > MOST_INSPECTED:
         raise RequestError(
             413, f"the text has {len(text)} characters; at most {MOST_INSPECTED} can be inspected"
