@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from transduce.evaluation.output import length_ratio
-from transduce.evaluation.words import tokenization
+from transduce.evaluation.words import WITH_SPACES, tokenization
 
 LAST_WORDS = (10, 20, 30, 40, 50)  # the longest source of each group; one more has the rest
 
@@ -51,7 +51,7 @@ def score_by_length(
     from sacrebleu.metrics.bleu import BLEU
 
     words = tokenization(references)
-    has_spaces = tokenization(sources) == "13a"
+    has_spaces = tokenization(sources) == WITH_SPACES
     lengths = [max(1, len(source.split() if has_spaces else source)) for source in sources]
     groups = []
     first = 1
@@ -65,7 +65,7 @@ def score_by_length(
             translated = [hypotheses[index] for index in members]
             expected = [references[index] for index in members]
             bleu = BLEU(force=True, tokenize=words).corpus_score(translated, [expected]).score
-            ratio = length_ratio(translated, expected)
+            ratio = length_ratio(translated, expected, words)
             groups.append(LengthGroup(first, last, len(members), float(bleu), ratio))
         first = (last or 0) + 1
     return groups

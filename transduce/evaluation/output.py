@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transduce.evaluation.words import word_counter
+from transduce.evaluation.words import tokenization, word_counter
 
 _WORD = re.compile(r"\w+")
 _LONGEST_REPETITION = 4  # words
@@ -49,9 +49,14 @@ def describe_output(
     )
 
 
-def length_ratio(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Return the ratio of the lengths that BLEU's brevity penalty compares; 0 without tokens."""
-    count = word_counter(references)
+def length_ratio(
+    hypotheses: Sequence[str], references: Sequence[str], words: str | None = None
+) -> float:
+    """Return the ratio of the lengths that BLEU's brevity penalty compares; 0 without tokens.
+
+    `words` is the tokenization, by default that of the references.
+    """
+    count = word_counter(words or tokenization(references))
     tokens = sum(map(count, references))
     return sum(map(count, hypotheses)) / tokens if tokens else 0.0
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from transduce.errors import InputError
-from transduce.evaluation.words import tokenization
+from transduce.evaluation.words import WITH_SPACES, tokenization
 
 _COMPOUND = re.compile(r"(?<=\S)-(?=\S)")
 
@@ -96,7 +96,7 @@ def metrics(references: Sequence[str] = (), *, ter: bool = False) -> dict[str, A
         "tokenized_bleu": _tokenized_bleu(words),
     }
     if ter:
-        spaceless = words != "13a"
+        spaceless = words != WITH_SPACES
         found["ter"] = TER(normalized=spaceless, asian_support=spaceless)
     return found
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 # Kana, and the scripts of Thai, Lao, Tibetan, Burmese and Khmer.
 _OTHER = re.compile("[\u3040-\u30ff\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]")
+WITH_SPACES = "13a"
 _MOSTLY = 0.5  # the share of the letters of a text
 _SOME = 0.05  # the share of kana in Japanese is larger, that in Chinese smaller
 
@@ -24,13 +25,13 @@ def tokenization(texts: Iterable[str]) -> str:
     han = len(_HAN.findall(text))
     others = len(_OTHER.findall(text))
     if han + others <= _MOSTLY * letters:
-        return "13a"
+        return WITH_SPACES
     return "zh" if others < _SOME * han else "char"
 
 
-def word_counter(references: Sequence[str]) -> Callable[[str], int]:
-    """Return a function that counts words as BLEU does for the language of these references."""
+def word_counter(words: str) -> Callable[[str], int]:
+    """Return a function that counts words as BLEU does with this tokenization."""
     from sacrebleu.metrics.bleu import BLEU
 
-    tokenize = BLEU(tokenize=tokenization(references)).tokenizer
+    tokenize = BLEU(tokenize=words).tokenizer
     return lambda text: len(tokenize(text.rstrip()).split())
