@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -98,13 +99,16 @@ class Scorer:
             message = f"BLEU {bleu:.1f} on the validation text of {bundle.path}, before fine-tuning"
         self.progress.event(self.state.step, "old-text", message)
 
-    def score_old_again(self, weights: Weights, bundle: Bundle) -> None:
-        """Report what fine-tuning did to the old text, if that was scored before."""
+    def score_old_again(self, load: Callable[[], Weights], bundle: Bundle) -> None:
+        """Report what fine-tuning did to the old text, if that was scored before.
+
+        `load` returns the weights of the best model.
+        """
         before = self.state.old_bleu
         old = find_old_store(bundle, self.state.tokenizers)
         if before is None or old is None:
             return
-        after = self._score_old(weights, old, bundle)
+        after = self._score_old(load(), old, bundle)
         message = describe_change(before, after, str(bundle.path))
         self.progress.event(self.state.step, "old-text", message)
 

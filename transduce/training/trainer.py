@@ -40,7 +40,7 @@ from transduce.training.run_folder import (
     set_vocabulary_sizes,
 )
 from transduce.training.run_state import RunState, StopReason
-from transduce.training.scoring import Scorer
+from transduce.training.scoring import Scorer, Weights
 from transduce.training.selection import ModelSelector
 from transduce.training.signals import Interrupted, Signals, catch_signals
 from transduce.training.step import MicroBatch, StepResult
@@ -187,11 +187,13 @@ class Trainer:
 
     def _conclude(self, selector: ModelSelector) -> None:
         """Report the best model, and what fine-tuning has changed."""
-        if self.start_from is not None and self.state.old_bleu is not None:
-            weights = load_bundle(find_bundle(self.run)).weights(self.world.device)
+        if self.start_from is not None:
             with suppress(Interrupted):
-                selector.scorer.score_old_again(weights, self.start_from)
+                selector.scorer.score_old_again(self._best_weights, self.start_from)
         selector.progress.event(self.state.step, "best", conclusion(self.state, self.run))
+
+    def _best_weights(self) -> Weights:
+        return load_bundle(find_bundle(self.run)).weights(self.world.device)
 
     def _note_signal(self, signals: Signals) -> None:
         """Remember the signal that stopped this attempt: it decides the exit status.
