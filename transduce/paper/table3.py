@@ -74,8 +74,12 @@ def comparable_with_base(results: Mapping[str, Result]) -> dict[str, Result]:
 
 def seed_spread(results: Mapping[str, Result]) -> float | None:
     """Return how far the seeds of base are apart in BLEU; None if there is only one."""
-    scores = [_bleu(result) for name, result in results.items() if SEED.sub("", name) == "base"]
+    scores = _seed_scores(results)
     return max(scores) - min(scores) if len(scores) > 1 else None
+
+
+def _seed_scores(results: Mapping[str, Result]) -> list[float]:
+    return [_bleu(result) for name, result in results.items() if SEED.sub("", name) == "base"]
 
 
 def _line(name: str, result: Result | None, base: Result | None, commit: str) -> list[str]:
@@ -151,14 +155,14 @@ def _bleu(result: Result) -> float:
 
 def _spread(results: Mapping[str, Result]) -> list[str]:
     """Return how far the seeds of base are apart, which a difference must exceed to mean much."""
-    seeds = [name for name in results if SEED.sub("", name) == "base"]
-    if not seeds:
+    scores = _seed_scores(results)
+    if not scores:
         return []
     spread = seed_spread(results)
     if spread is None:
         return ["One seed of base only: how far chance alone moves BLEU is not known."]
     return [
-        f"{len(seeds)} seeds of base are {spread:.1f} BLEU apart; smaller differences may be "
+        f"{len(scores)} seeds of base are {spread:.1f} BLEU apart; smaller differences may be "
         "chance."
     ]
 
