@@ -232,6 +232,11 @@ class DataConfig:
         as_tuples(self, "corpora", "validation", "test")
         check_settings(self, "data")
 
+    @property
+    def direction(self) -> str:
+        """The languages in words, such as "from en to de"."""
+        return f"from {self.source_language} to {self.target_language}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -21,6 +20,7 @@ from transduce.paper.experiment import Plan, Row, choose_rows, run_row, say
 from transduce.paper.reference import TABLE_1
 from transduce.paper.report import FIGURES, write_page, write_report
 from transduce.paper.results import save_result
+from transduce.storage.disk import check_writable
 from transduce.translation.translator import Translator
 
 SIZES = table1.Sizes()
@@ -62,7 +62,7 @@ def run_part(part: str, options: Options) -> None:
     _check_speed(options.tokens_per_second)
     _check_overrides(options.overrides)
     if not options.dry_run:
-        _check_folder(options.out)
+        check_writable(options.out, "choose another folder with --out")
     PARTS[part](options)
 
 
@@ -96,16 +96,6 @@ def _check_overrides(overrides: Sequence[str]) -> None:
         option = options.get(override.partition("=")[0].strip())
         if option:
             raise ConfigError(f"{override} is given as a setting; use {option}")
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse a folder that cannot be written, before the work."""
-    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"{out} cannot be written, because {nearest} is not a writable folder; choose another "
-            "folder with --out"
-        )
 
 
 def _report(options: Options) -> None:
@@ -206,11 +196,10 @@ def _claims(options: Options) -> None:
 
 def _check_languages(corpus: str, data: DataConfig, model: DataConfig) -> None:
     """Refuse text that the model cannot translate."""
-    languages = [f"from {each.source_language} to {each.target_language}" for each in (data, model)]
-    if languages[0] != languages[1]:
+    if data.direction != model.direction:
         raise ConfigError(
-            f"the text of {corpus} is {languages[0]}, but the model translates {languages[1]}; "
-            "give text in the languages of the model"
+            f"the text of {corpus} is {data.direction}, but the model translates "
+            f"{model.direction}; give text in the languages of the model"
         )
 
 

@@ -13,12 +13,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from transduce.errors import ConfigError
+
 
 def describe_failure(error: OSError) -> str:
     """Return the reason for a failed write, in words that tell a limit from a full disk."""
     if error.errno == errno.EFBIG:
         return "the file size limit is reached, see ulimit -f"
     return error.strerror or str(error)
+
+
+def check_writable(folder: Path, remedy: str) -> None:
+    """Refuse a folder that cannot be written, before any work; it may not exist yet."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{folder} cannot be written, because {nearest} is not a writable folder; {remedy}"
+        )
 
 
 def sync(file: IO[bytes]) -> None:

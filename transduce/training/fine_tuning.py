@@ -67,9 +67,8 @@ def unused_settings(recipe: Recipe, tuned: Recipe) -> str | None:
 
 def other_languages(recipe: Recipe, bundle: Bundle) -> str | None:
     """Return a line that says so if the text has other languages than the bundle, or None."""
-    text = f"from {recipe.data.source_language} to {recipe.data.target_language}"
-    old = bundle.recipe.data
-    model = f"from {old.source_language} to {old.target_language}"
+    text = recipe.data.direction
+    model = bundle.recipe.data.direction
     if text == model:
         return None
     return (

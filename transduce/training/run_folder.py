@@ -17,7 +17,7 @@ from transduce.monitoring.metrics import FILE_NAME
 from transduce.recipe import differences, read_recipe, to_toml
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import checkpoints
-from transduce.storage.disk import whole_file
+from transduce.storage.disk import check_writable, whole_file
 from transduce.storage.lock import RUN_LOCK
 from transduce.training.distributed import World
 from transduce.training.run_state import RunState
@@ -68,13 +68,7 @@ def set_vocabulary_sizes(recipe: Recipe, store: Store) -> Recipe:
 
 def check_folder(run: Path, recipe: Recipe) -> None:
     """Refuse a folder that cannot be written or belongs to another recipe, before any work."""
-    # The run may not exist yet: look at the nearest folder that does.
-    nearest = next(path for path in (run, *run.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"{run} cannot be written, because {nearest} is not a writable folder; choose another "
-            "folder for the run"
-        )
+    check_writable(run, "choose another folder for the run")
     # A recipe beside its text may have the same name as the recipe of a run.
     files_of_a_run = [run / name for name in (RUN_LOCK, FILE_NAME, "checkpoints")]
     if (run / RECIPE).exists() and not any(path.exists() for path in files_of_a_run):

@@ -20,8 +20,7 @@ def experiment(context: Context) -> Finding:
     if languages != ("en", "de"):
         return Finding(
             None,
-            f"The model translates from {data.source_language} to {data.target_language}; the "
-            "pronouns are those of English and German.",
+            f"The model translates {data.direction}; the pronouns are those of English and German.",
         )
     found = {ending: inspect(translator, SENTENCES[ending]) for ending in NOUNS}
 
