@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Beam, Device, Model
+from transduce.cli.training import stop_status
 from transduce.errors import InputError
 
 
@@ -101,10 +101,9 @@ def distil(
         beam_size=beam,
         device=device,
     )
-    stopped_by = made.run.state.stopped_by if made.run.state else ""
-    if stopped_by:
+    if status := stop_status(made.run):
         print("the training was interrupted; start the command again", file=sys.stderr)
-        sys.exit(128 + signal.Signals[stopped_by])  # as transduce train does
+        sys.exit(status)
     models = {"teacher": teacher, "student": made.run.path}
     print_comparison(compare(models, sources, references, device=device))
     print(f"next: transduce compress {shlex.quote(str(made.run.path))} --out small-int8")
