@@ -9,7 +9,7 @@ import torch
 from tests import trained
 from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, TokenizerConfig
 from transduce.describe import count_parameters
-from transduce.distillation import comparison, distil
+from transduce.distillation import comparison, distil, synthesis
 from transduce.distillation.comparison import compare, print_comparison
 from transduce.distillation.compress import compress
 from transduce.errors import BundleError, ConfigError, DataError
@@ -53,7 +53,14 @@ SMALL = (
 )
 
 
-def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_path):
+def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_path, monkeypatch):
+    options = {}
+
+    def synthesize(*arguments, **given):
+        options.update(given)
+        return synthesis.synthesize(*arguments, **given)
+
+    monkeypatch.setattr(distil, "synthesize", synthesize)
     made = distil.distil(
         bundle.path,
         recipe,
@@ -62,7 +69,9 @@ def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_pat
         overrides=SMALL,
         beam_size=1,
         device="cpu",
+        processes=2,
     )
+    assert options == {"processes": 2, "device": "cpu"}
     made_with = json.loads((tmp_path / "small" / "text" / "synthesis.json").read_bytes())
     assert made_with["search"]["beam_size"] == 1
     written = load_recipe(str(tmp_path / "small" / "recipe.toml"))

@@ -38,6 +38,7 @@ def distil(
     more_text: Iterable[Path] = (),
     beam_size: int | None = None,
     device: str | None = None,
+    processes: int = 1,
 ) -> Distillation:
     """Let a teacher translate the training text of a recipe, and train a student on the result.
 
@@ -53,6 +54,7 @@ def distil(
         more_text: More files in the source language, without translations.
         beam_size: The beam of the teacher; by default that of its recipe.
         device: Such as "cuda" or "cpu"; by default a GPU if there is one.
+        processes: How many processes translate; one trains.
     """
     out = Path(out)
     base = Path(recipe).parent
@@ -74,7 +76,9 @@ def distil(
         )
 
     sources = unique_sources(settings, base, more_text)
-    text = synthesize(translator, sources, out / "text", "distilled")
+    text = synthesize(
+        translator, sources, out / "text", "distilled", processes=processes, device=device
+    )
     del translator  # the memory of the GPU is for the student
     with whole_file(out / RECIPE) as file:
         file.write(to_toml(new).encode())
