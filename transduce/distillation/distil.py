@@ -16,6 +16,7 @@ from transduce.evaluation.test_set import read_sets
 from transduce.presets import preset as find_preset
 from transduce.recipe import adjusted, apply_overrides, follow_tokenizer, load_recipe, to_toml
 from transduce.training.run import Run
+from transduce.training.run_folder import note_teacher
 from transduce.training.train import train
 from transduce.translation.translator import Translator
 
@@ -79,6 +80,8 @@ def distil(
     text = synthesize(
         translator, sources, out / "text", "distilled", processes=processes, device=device
     )
+    assert translator.bundle is not None
+    note_teacher(out / "run", translator.bundle)
     del translator  # the memory of the GPU is for the student
     with whole_file(out / RECIPE) as file:
         file.write(to_toml(new).encode())
