@@ -39,9 +39,10 @@ def blocks(language, text=README):
 @pytest.fixture
 def corpus(bundle, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # A small model in place of the one of the package.
+    # A small model in place of those of the package.
     monkeypatch.setattr(installed, "PACKAGED", tmp_path / "package")
-    shutil.copytree(bundle.path, tmp_path / "package/en-de")
+    for name in ("en-de", "de-en"):
+        shutil.copytree(bundle.path, tmp_path / "package" / name)
     for split, pairs in phrases("en", "de", pairs=1_200, seed=1).items():
         if split != "train":
             pairs = pairs[:8]  # an untrained model is slow to stop
@@ -62,6 +63,7 @@ def test_every_command_of_the_readme_runs(corpus, capsys):
     commands = [shlex.split(line) for line in lines if line.startswith("transduce ")]
     names = [command[1] for command in commands]
     assert names == [
+        "translate",
         "translate",
         "inspect",
         "serve",

@@ -38,8 +38,22 @@ def test_back_translation_ends_with_lines_for_a_recipe(bundle, tmp_path, capsys,
     (corpus,) = tomllib.loads(printed.partition("\n")[2])["data"]["corpora"]
     assert corpus["source"] == [str(out / "back-translated.de")]
 
+    # Several processes write the same.
+    words = ["backtranslate", str(bundle.path), str(text), "--out", "several", "--processes", "2"]
+    assert run(words) == 0
+    several = tmp_path / "several" / "back-translated.de"
+    assert several.read_text(encoding="utf-8").splitlines() == lines
+
     assert run(["backtranslate", str(bundle.path), "--out", "other"]) == 2
     assert "the text is missing; name at least one file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", ["0", "-2"])
+@pytest.mark.parametrize("command", ["backtranslate", "distil"])
+def test_fewer_processes_than_one_are_refused_before_the_work(command, count, capsys):
+    assert run([command, "absent", "absent", "--out", "x", "--processes", count]) == 2
+    refusal = f"transduce: --processes is {count}; expected at least 1\n"
+    assert capsys.readouterr().err == refusal
 
 
 def test_distillation_ends_with_a_table_of_both_models(bundle, recipe, tmp_path, capsys):  # noqa: F811
@@ -68,8 +82,13 @@ def test_an_interrupted_distillation_has_the_status_of_its_signal(
     status,
 ):
     stopped = SimpleNamespace(run=SimpleNamespace(state=SimpleNamespace(stopped_by=name)))
-    monkeypatch.setattr("transduce.distillation.distil.distil", lambda *_, **__: stopped)
-    assert run(["distil", str(bundle.path), str(recipe), "--out", "x"]) == status
+    options = {}
+    monkeypatch.setattr(
+        "transduce.distillation.distil.distil", lambda *_, **given: options.update(given) or stopped
+    )
+    words = ["distil", str(bundle.path), str(recipe), "--out", "x", "--processes", "3"]
+    assert run(words) == status
+    assert options["processes"] == 3
     assert "start the command again" in capsys.readouterr().err
 
 

@@ -106,12 +106,43 @@ def test_no_worker_outlives_a_killed_parent(tmp_path):
         f"if __name__ == '__main__': list(spread(write_own_number, [Path({str(tmp_path)!r})] * 2, 2))"
     )
     with subprocess.Popen([sys.executable, "-c", program]) as parent:
-        while len(list(tmp_path.iterdir())) < 2:
-            assert parent.poll() is None
-            time.sleep(0.01)
+        _await_workers(parent, tmp_path)
         parent.kill()
+    _await_their_end(tmp_path)
+
+
+def test_an_interrupt_ends_workers_in_the_middle_of_their_tasks(tmp_path):
+    program = (
+        "import signal; from pathlib import Path; from tests.data.test_workers import *\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"    try: list(spread(write_own_number, [Path({str(tmp_path)!r})] * 2, 2))\n"
+        "    except KeyboardInterrupt: print('stopped')\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], **PIPES) as parent:
+        _await_workers(parent, tmp_path)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.communicate(timeout=30) == ("stopped\n", "")
+    _await_their_end(tmp_path)
+
+
+PIPES = {
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.PIPE,
+    "text": True,
+    "start_new_session": True,
+}
+
+
+def _await_workers(parent, folder):
+    while len(list(folder.iterdir())) < 2:
+        assert parent.poll() is None
+        time.sleep(0.01)
+
+
+def _await_their_end(folder):
     deadline = time.monotonic() + 30
-    while any(_lives(int(path.name)) for path in tmp_path.iterdir()):
+    while any(_lives(int(path.name)) for path in folder.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

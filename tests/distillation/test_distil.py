@@ -7,16 +7,19 @@ import pytest
 import torch
 
 from tests import trained
+from tests.training.test_trainer import signalled
 from transduce.config import CorpusConfig, DataConfig, ModelConfig, Recipe, TokenizerConfig
 from transduce.describe import count_parameters
-from transduce.distillation import comparison, distil
+from transduce.distillation import comparison, distil, synthesis
 from transduce.distillation.comparison import compare, print_comparison
 from transduce.distillation.compress import compress
-from transduce.errors import BundleError, ConfigError, DataError
+from transduce.errors import BundleError, CheckpointError, ConfigError, DataError
 from transduce.evaluation.scores import score
 from transduce.presets import PRESETS, preset
 from transduce.recipe import load_recipe, to_toml
-from transduce.storage.bundle import load_bundle
+from transduce.storage.bundle import load_bundle, save_bundle
+from transduce.training.run_folder import read_teacher
+from transduce.training.trainer import Trainer
 from transduce.translation.translator import Translator
 
 
@@ -53,7 +56,14 @@ SMALL = (
 )
 
 
-def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_path):
+def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_path, monkeypatch):
+    options = {}
+
+    def synthesize(*arguments, **given):
+        options.update(given)
+        return synthesis.synthesize(*arguments, **given)
+
+    monkeypatch.setattr(distil, "synthesize", synthesize)
     made = distil.distil(
         bundle.path,
         recipe,
@@ -62,7 +72,9 @@ def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_pat
         overrides=SMALL,
         beam_size=1,
         device="cpu",
+        processes=2,
     )
+    assert options == {"processes": 2, "device": "cpu"}
     made_with = json.loads((tmp_path / "small" / "text" / "synthesis.json").read_bytes())
     assert made_with["search"]["beam_size"] == 1
     written = load_recipe(str(tmp_path / "small" / "recipe.toml"))
@@ -78,6 +90,44 @@ def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_pat
     assert made.run.best["step"] == 2
     unique = len(set((recipe.parent / "train.en").read_text(encoding="utf-8").splitlines()))
     assert made.text.pairs + made.text.dropped == unique
+
+
+def test_all_models_of_a_student_name_its_teacher(bundle, recipe, tmp_path, monkeypatch):
+    scores = {"bleu": 12.34}
+    files = bundle.tokenizer_files
+    save_bundle(
+        tmp_path / "large/best", bundle.recipe, bundle.weights(), files, scores, {"step": 1}
+    )
+    teacher = load_bundle(tmp_path / "large/best")
+    # An average would have the checkpoint of the interruption, too.
+    overrides = [*SMALL, "training.average_checkpoints=1"]
+    options = {"student": "tiny", "overrides": overrides, "beam_size": 1, "device": "cpu"}
+    whole = distil.distil(tmp_path / "large", recipe, tmp_path / "whole", **options)
+
+    # The teacher has another name when the training resumes.
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Trainer, "_step", signalled(1, Trainer._step))
+        distil.distil(tmp_path / "large", recipe, tmp_path / "small", **options)
+    (tmp_path / "large").rename(tmp_path / "renamed")
+    made = distil.distil(tmp_path / "renamed", recipe, tmp_path / "small", **options)
+
+    for name in ("best", "last"):
+        student = load_bundle(made.run.path / name)
+        assert student.provenance["distilled_from"] == {
+            "name": "large",
+            "fingerprint": teacher.fingerprint,
+            "scores": scores,
+        }
+        short = teacher.fingerprint[:12]
+        assert f"| large ({short}), BLEU 12.3 on its validation text; its licence" in student.card
+        assert student.fingerprint == load_bundle(whole.run.path / name).fingerprint
+
+
+@pytest.mark.parametrize("content", [b"[]", b"\xff", b"[" * 10**5])
+def test_a_note_of_the_teacher_that_was_edited_is_refused(content, tmp_path):
+    (tmp_path / "distilled-from.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match="is not a JSON object; remove it and start"):
+        read_teacher(tmp_path)
 
 
 def test_a_teacher_of_other_languages_is_refused(bundle, recipe, tmp_path):

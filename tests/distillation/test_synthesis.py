@@ -1,11 +1,12 @@
 """Synthetic text: what is written, and what an interruption loses."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from transduce.config import CorpusConfig, DataConfig, Recipe
-from transduce.distillation import synthesis
+from transduce.distillation import parts
 from transduce.distillation.synthesis import read_texts, synthesize, unique_sources
 from transduce.errors import DataError
 from transduce.translation.translator import Translator
@@ -18,8 +19,8 @@ def translator(bundle):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(synthesis, "FIRST", 3)
-    monkeypatch.setattr(synthesis, "LARGEST", 3)
+    monkeypatch.setattr(parts, "FIRST", 3)
+    monkeypatch.setattr(parts, "LARGEST", 3)
 
 
 def lines(path):
@@ -61,10 +62,11 @@ class Counting:
     def __init__(self, translator, most=10**9):
         self.inner, self.most = translator, most
         self.sizes = []
-        self.recipe, self.search, self.bundle = (
+        self.recipe, self.search, self.bundle, self.engine = (
             translator.recipe,
             translator.search,
             translator.bundle,
+            translator.engine,
         )
 
     def translate_sentences(self, texts):
@@ -92,24 +94,72 @@ def test_an_interrupted_call_continues_after_its_complete_parts(translator, sent
 
 def test_parts_grow_while_they_are_quick(translator, sentences, tmp_path, monkeypatch):
     """A CPU saves what it has every few seconds; a GPU gets many texts at once."""
-    monkeypatch.setattr(synthesis, "LARGEST", 100)
+    monkeypatch.setattr(parts, "LARGEST", 100)
     quick = Counting(translator)
     synthesize(quick, sentences[:20], tmp_path / "quick", "text")
     assert quick.sizes == [3, 6, 11]
-    monkeypatch.setattr(synthesis, "SECONDS", 0)
+    monkeypatch.setattr(parts, "SECONDS", 0)
     slow = Counting(translator)
     synthesize(slow, sentences[:8], tmp_path / "slow", "text")
     assert slow.sizes == [3, 3, 2]
+
+
+def test_an_engine_that_rounds_by_the_batch_gets_the_same_parts_at_any_speed(
+    bundle, sentences, tmp_path, monkeypatch
+):
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setattr(parts, "LARGEST", 100)
+    quick = Counting(Translator(bundle, engine="ctranslate2", device="cpu"))
+    synthesize(quick, sentences[:10], tmp_path / "quick", "text")
+    assert quick.sizes == [3, 3, 3, 1]
 
 
 def test_a_call_continues_after_parts_of_other_sizes(translator, sentences, tmp_path, monkeypatch):
     whole = synthesize(translator, sentences[:8], tmp_path / "whole", "text")
     with pytest.raises(KeyboardInterrupt):
         synthesize(Counting(translator, most=3), sentences[:8], tmp_path / "new", "text")
-    monkeypatch.setattr(synthesis, "FIRST", 2)
+    monkeypatch.setattr(parts, "FIRST", 2)
     made = synthesize(translator, sentences[:8], tmp_path / "new", "text")
     assert lines(made.inputs) == lines(whole.inputs)
     assert lines(made.translations) == lines(whole.translations)
+
+
+def test_several_processes_write_what_one_writes(bundle, sentences, tmp_path):
+    translator = Translator(bundle, device="cpu")
+    one = synthesize(translator, sentences[:8], tmp_path / "one", "text")
+    several = synthesize(
+        translator, sentences[:8], tmp_path / "several", "text", processes=2, device="cpu"
+    )
+    assert several.pairs == one.pairs == 8
+    for name in ("text.en", "text.de", "synthesis.json"):
+        assert (tmp_path / "several" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+    assert len(list(several.inputs.parent.iterdir())) == 3
+
+
+def test_a_gap_that_several_processes_left_is_filled_and_no_more(
+    translator, sentences, tmp_path, monkeypatch
+):
+    whole = synthesize(translator, sentences[:11], tmp_path / "whole", "text")
+    with pytest.raises(KeyboardInterrupt):
+        synthesize(Counting(translator, most=9), sentences[:11], tmp_path / "new", "text")
+    (tmp_path / "new/parts/000000003.json").unlink()
+
+    monkeypatch.setattr(parts, "FIRST", 5)
+    again = Counting(translator)
+    made = synthesize(again, sentences[:11], tmp_path / "new", "text")
+    assert again.sizes == [3, 2]
+    assert lines(made.inputs) == lines(whole.inputs)
+    assert lines(made.translations) == lines(whole.translations)
+
+
+def test_several_processes_do_not_mix_the_translations_of_two_models(
+    bundle, translator, sentences, tmp_path
+):
+    """A run that goes on training replaces its best model."""
+    before = Translator(replace(bundle, fingerprint="before"), engine="torch", device="cpu")
+    with pytest.raises(DataError, match="has become another model since the command began; put"):
+        synthesize(before, sentences[:8], tmp_path / "new", "text", processes=2, device="cpu")
+    assert not list(tmp_path.rglob("*.json"))[1:]  # only the record
 
 
 def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):

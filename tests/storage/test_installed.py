@@ -57,10 +57,32 @@ def test_the_list_begins_with_the_default(save):
     assert found[0].path == find_bundle()
 
 
+def test_the_run_of_a_distilled_student_is_one_of_the_runs(save):
+    """Its folder is that of `transduce distil`, beside the text of the teacher."""
+    save("runs/old/best", 1)
+    save("runs/teacher/best", 3)
+    save("runs/small/run/best", 2)
+    assert [bundle.name for bundle in installed_bundles()] == [
+        "runs/teacher",
+        "runs/small/run",
+        "runs/old",
+    ]
+    student = Path("runs/small/run/best")
+    assert find_bundle("runs/small/run") == student
+    os.utime(student / "MANIFEST.json", (0, 4))
+    assert find_bundle() == student
+
+
 def test_a_run_that_may_not_be_looked_into_is_passed_over(save, tmp_path):
     save("runs/a/best")
     # The operating system refuses to say what is there, as with a run of another user.
     (tmp_path / "runs/private").symlink_to("x" * 300)
+    (tmp_path / "runs/file").touch()
+    (tmp_path / "runs/begun/run/checkpoints").mkdir(parents=True)
+    for folder in ("student", "loop"):
+        (tmp_path / "runs" / folder).mkdir()
+    (tmp_path / "runs/student/run").symlink_to("x" * 300)
+    (tmp_path / "runs/loop/run").symlink_to("run")
     assert [bundle.name for bundle in installed_bundles()] == ["runs/a"]
 
 

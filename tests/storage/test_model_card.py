@@ -76,6 +76,27 @@ def test_the_hardware_is_a_phrase():
     assert "| hardware | a text |" in "\n".join(facts(recipe(), {}, {"hardware": "a text"}))
 
 
+@pytest.mark.parametrize(
+    ("scores", "quality"),
+    [
+        (SCORES, ", BLEU 27.0 on newstest2014"),
+        ({"bleu": 27.3456789, "test": {}}, ", BLEU 27.3 on its validation text"),
+        ({"loss": 2.5}, ""),
+        ("edited", ""),
+    ],
+)
+def test_a_student_names_its_teacher(scores, quality):
+    teacher = {"name": "large", "fingerprint": "0123456789abcdef", "scores": scores}
+    card = model_card(recipe(), {}, {"distilled_from": teacher}, 1000, "float32")
+    row = (
+        f"| distilled_from | large (0123456789ab){quality}; its licence and its training text count"
+    )
+    assert row in card
+    assert "| distilled_from | a text |" in "\n".join(
+        facts(recipe(), {}, {"distilled_from": "a text"})
+    )
+
+
 def test_an_edited_file_of_scores_does_not_prevent_a_card():
     edited = {"bleu": "good", "test": {"sentences": "many", "bleu": None}}
     card = "\n".join(facts(recipe(), edited, {"corpora": {"a": None}}))

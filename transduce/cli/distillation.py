@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Beam, Device, Model
+from transduce.cli.training import stop_status
 from transduce.errors import InputError
+
+Processes: TypeAlias = Annotated[
+    int, Help("processes that translate; several keep a GPU busy, one uses all cores of a CPU")
+]
 
 
 def backtranslate(
@@ -28,6 +32,7 @@ def backtranslate(
     ] = "<bt>",
     beam: Beam = None,
     device: Device = None,
+    processes: Processes = 1,
 ) -> None:
     """Make parallel text from text in the target language alone.
 
@@ -37,7 +42,9 @@ def backtranslate(
     Examples:
         transduce backtranslate runs/de-en news.de --out synthetic
         transduce backtranslate runs/de-en news.de.xz --out synthetic --beam 1
+        transduce backtranslate runs/de-en news.de --out synthetic --processes 4
     """
+    _check_processes(processes)
     if not text:
         raise InputError("the text is missing; name at least one file in the target language")
     import functools
@@ -50,7 +57,9 @@ def backtranslate(
         model, device=device, search=functools.partial(adjusted, beam_size=beam)
     )
     texts = read_texts(text, translator.recipe.data.source_language)
-    made = synthesize(translator, texts, out, "back-translated", tag=tag)
+    made = synthesize(
+        translator, texts, out, "back-translated", tag=tag, processes=processes, device=device
+    )
     print(f"{made.pairs:,} pairs, {made.dropped:,} dropped; add them to the recipe of your model:")
     print("\n[[data.corpora]]")
     # Relative paths would start from the folder of the recipe.
@@ -74,6 +83,7 @@ def distil(
     ] = (),
     beam: Beam = None,
     device: Device = None,
+    processes: Processes = 1,
 ) -> None:
     """Train a small model on the translations of a large one.
 
@@ -83,7 +93,9 @@ def distil(
     Examples:
         transduce distil runs/en-de en-de.toml --out runs/small
         transduce distil runs/en-de en-de.toml training.steps=20000 --out runs/small
+        transduce distil runs/en-de en-de.toml --out runs/small --processes 4
     """
+    _check_processes(processes)
     from transduce.distillation.comparison import compare, print_comparison
     from transduce.distillation.distil import distil as distil_model
     from transduce.distillation.distil import read_held_out
@@ -100,14 +112,19 @@ def distil(
         more_text=more_text,
         beam_size=beam,
         device=device,
+        processes=processes,
     )
-    stopped_by = made.run.state.stopped_by if made.run.state else ""
-    if stopped_by:
+    if status := stop_status(made.run):
         print("the training was interrupted; start the command again", file=sys.stderr)
-        sys.exit(128 + signal.Signals[stopped_by])  # as transduce train does
+        sys.exit(status)
     models = {"teacher": teacher, "student": made.run.path}
     print_comparison(compare(models, sources, references, device=device))
     print(f"next: transduce compress {shlex.quote(str(made.run.path))} --out small-int8")
+
+
+def _check_processes(processes: int) -> None:
+    if processes < 1:
+        raise InputError(f"--processes is {processes}; expected at least 1")
 
 
 def compress(

@@ -6,10 +6,13 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Overrides
+
+if TYPE_CHECKING:
+    from transduce.training.run import Run
 
 
 def describe(
@@ -89,10 +92,17 @@ def train(
     finished_run = training.train(
         recipe, overrides=overrides, run=run, store=store, start_from=start_from, device=device
     )
-    stopped_by = finished_run.state.stopped_by if finished_run.state else ""
-    if stopped_by:
-        # The exit status that a shell gives: a script sees that the training is not finished.
-        sys.exit(128 + signal.Signals[stopped_by])
+    if status := stop_status(finished_run):
+        sys.exit(status)
+
+
+def stop_status(run: Run) -> int:
+    """Return the exit status that a shell gives for the signal that stopped a run, or 0.
+
+    By it, a script sees that the training is not finished.
+    """
+    stopped_by = run.state.stopped_by if run.state else ""
+    return 128 + signal.Signals[stopped_by] if stopped_by else 0
 
 
 def watch(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
 
 from rich.console import Console
@@ -57,11 +57,13 @@ def spread(
 def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Start worker processes for a block. They end with this process, even if it is killed.
 
-    A DataError says that a worker was killed.
+    Ctrl-C ends them in the middle of their tasks, other errors when these are done. A DataError
+    says that a worker was killed.
     """
     _refuse_negative(workers)
     _hide_standard_input()
     # "spawn" and not "fork", which would copy the locks that other threads hold.
+    others = active_children()
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _depend_on_the_parent)
     try:
         _start_processes(pool, workers)
@@ -71,6 +73,11 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             "a worker process was killed, most likely for lack of memory; run the command again "
             "with fewer processes (a Python script also needs: if __name__ == '__main__')"
         ) from None
+    except KeyboardInterrupt:
+        # A task may take minutes.
+        for process in {*active_children()} - {*others}:
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -16,6 +16,7 @@ from transduce.evaluation.test_set import read_sets
 from transduce.presets import preset as find_preset
 from transduce.recipe import adjusted, apply_overrides, follow_tokenizer, load_recipe, to_toml
 from transduce.training.run import Run
+from transduce.training.run_folder import note_teacher
 from transduce.training.train import train
 from transduce.translation.translator import Translator
 
@@ -38,6 +39,7 @@ def distil(
     more_text: Iterable[Path] = (),
     beam_size: int | None = None,
     device: str | None = None,
+    processes: int = 1,
 ) -> Distillation:
     """Let a teacher translate the training text of a recipe, and train a student on the result.
 
@@ -53,6 +55,7 @@ def distil(
         more_text: More files in the source language, without translations.
         beam_size: The beam of the teacher; by default that of its recipe.
         device: Such as "cuda" or "cpu"; by default a GPU if there is one.
+        processes: How many processes translate; one trains.
     """
     out = Path(out)
     base = Path(recipe).parent
@@ -74,7 +77,11 @@ def distil(
         )
 
     sources = unique_sources(settings, base, more_text)
-    text = synthesize(translator, sources, out / "text", "distilled")
+    text = synthesize(
+        translator, sources, out / "text", "distilled", processes=processes, device=device
+    )
+    assert translator.bundle is not None
+    note_teacher(out / "run", translator.bundle)
     del translator  # the memory of the GPU is for the student
     with whole_file(out / RECIPE) as file:
         file.write(to_toml(new).encode())

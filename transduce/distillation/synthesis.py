@@ -1,7 +1,6 @@
 """Synthetic parallel text: a model translates a large text, in parts that survive interruptions.
 
-Each part is a file that appears when it is complete. A call that finds parts of the same model,
-search and text continues after them.
+A call that finds parts of the same model, search and text translates only the others.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,16 +18,13 @@ from transduce.data.readers.corpus import read_chunks
 from transduce.data.readers.lines import read_lines
 from transduce.data.text_folder import whole_file
 from transduce.data.workers import progress
+from transduce.distillation.parts import translate_parts
 from transduce.errors import DataError
 from transduce.translation.translator import Translator
 from transduce.translation.work_record import open_record, write_json
 
-# Texts in the first part and in the largest. The next part is twice as large while one takes less
-# than SECONDS: an interruption loses little on a CPU, and a GPU gets enough at once.
-FIRST = 500
-LARGEST = 20_000
-SECONDS = 15
 RECORD = "synthesis.json"
+PARTS = "parts"
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,14 @@ class Synthesis:
 
 
 def synthesize(
-    translator: Translator, texts: Sequence[str], folder: Path, name: str, *, tag: str = ""
+    translator: Translator,
+    texts: Sequence[str],
+    folder: Path,
+    name: str,
+    *,
+    tag: str = "",
+    processes: int = 1,
+    device: str | None = None,
 ) -> Synthesis:
     """Translate texts into the files NAME.LANGUAGE of a folder.
 
@@ -54,6 +56,8 @@ def synthesize(
         name: The name of both files; their suffixes are the languages of the translator.
         tag: What to write before every translation, such as "<bt>", by which another model tells
             it from real text.
+        processes: How many processes translate; the result does not depend on it.
+        device: The device of several processes; by default a GPU if there is one.
     """
     if not texts:
         raise DataError("there is no text to translate; expected at least one sentence")
@@ -75,11 +79,11 @@ def synthesize(
     if "pairs" in finished:
         return Synthesis(inputs, translations, finished["pairs"], finished["dropped"])
 
-    parts = _translate_parts(translator, texts, folder)
+    parts = translate_parts(translator, texts, folder / PARTS, processes=processes, device=device)
     pairs = _join(texts, parts, inputs, translations, tag)
     record |= {"pairs": pairs, "dropped": len(texts) - pairs}
     write_json(folder / RECORD, record)
-    shutil.rmtree(folder / "parts")
+    shutil.rmtree(folder / PARTS)
     return Synthesis(inputs, translations, pairs, len(texts) - pairs)
 
 
@@ -127,39 +131,6 @@ def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise DataError(f"{folder} is not empty; choose a new folder")
     return open_record(path, expected, remedy="choose another folder or remove it")
-
-
-def _translate_parts(translator: Translator, texts: Sequence[str], folder: Path) -> list[Path]:
-    """Translate every part that an earlier call has not translated, and return all files."""
-    parts = []
-    start = 0
-    size = FIRST
-    with progress("translating", len(texts)) as advance:
-        while start < len(texts):
-            part = folder / "parts" / f"{start:09}.json"
-            parts.append(part)
-            if part.exists():
-                done = len(json.loads(part.read_bytes()))
-            else:
-                started = time.monotonic()
-                part_texts = list(texts[start : start + size])
-                write_json(part, _translate(translator, part_texts))
-                done = len(part_texts)
-                if time.monotonic() - started < SECONDS:
-                    size = min(2 * size, LARGEST)
-            start += done
-            advance(done)
-    return parts
-
-
-def _translate(translator: Translator, texts: list[str]) -> list[str | None]:
-    """Return the translation of each text as one line, or None if it is not usable."""
-    one_lines = [" ".join(text.split()) for text in texts]
-    lines: list[str | None] = []
-    for translation in translator.translate_sentences(one_lines):
-        line = " ".join(translation.split()) if translation else None
-        lines.append(line or None)
-    return lines
 
 
 def _join(

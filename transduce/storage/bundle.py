@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,13 @@ class Bundle:
     scores: dict[str, Any]
     provenance: dict[str, Any]
     fingerprint: str  # a hash of all files: two bundles with the same one translate alike
+
+    @property
+    def name(self) -> str:
+        """The name of the folder, or that of the run whose best or last model the bundle is."""
+        path = self.path.resolve()
+        folder = path.parent if path.name in ("best", "last") else path
+        return os.fsencode(folder.name).decode("utf-8", "replace")
 
     @property
     def own_model(self) -> str | None:

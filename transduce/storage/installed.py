@@ -27,12 +27,13 @@ def installed_bundles(runs: Path = RUNS) -> list[Installed]:
     packaged = sorted(path for path in PACKAGED.glob("*") if _is_bundle(path))
     packaged.sort(key=lambda path: path.name != DEFAULT)
 
-    # Of each run its best model, the newest first.
+    # Of each run its best model, the newest first. That of a student is in the folder of `distil`.
     of_runs: dict[Path, Path] = {}
-    for run in runs.glob("*"):
-        bundle = _bundle_of(run)
-        if bundle is not None:
-            of_runs[run] = bundle
+    for folder in runs.glob("*"):
+        for run in (folder, folder / "run"):
+            bundle = _bundle_of(run)
+            if bundle is not None:
+                of_runs[run] = bundle
     newest_first = sorted(of_runs, key=lambda run: _written_at(of_runs[run]), reverse=True)
     return [
         *(Installed(path.name, path, is_packaged=True) for path in packaged),

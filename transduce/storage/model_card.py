@@ -12,6 +12,7 @@ from typing import Any
 from transduce.config import CorpusConfig, Recipe
 from transduce.storage.sealed_folder import MANIFEST
 
+TEACHER = "distilled_from"  # in the provenance: the model whose translations a student learned
 # The scores of a card by their name in `scores.json`: how they are written, and their decimals.
 SCORES = {"bleu": ("BLEU", 1), "chrf": ("chrF", 1), "loss": ("loss", 3), "perplexity": ("", 2)}
 
@@ -80,6 +81,8 @@ def facts(recipe: Recipe, scores: Mapping[str, Any], provenance: Mapping[str, An
     others = {name: value for name, value in provenance.items() if name != "corpora"}
     if isinstance(others.get("hardware"), Mapping):
         others["hardware"] = _machine(others["hardware"])
+    if isinstance(others.get(TEACHER), Mapping):
+        others[TEACHER] = _teacher(others[TEACHER])
     return [
         *_scores_table(recipe, scores),
         *_table("training text", "pairs", _corpora(recipe, provenance)),
@@ -136,6 +139,22 @@ def _machine(hardware: Mapping[str, Any]) -> str:
         if name in hardware:
             parts.append(f"{label}{hardware[name]}")
     return ", ".join(parts)
+
+
+def _teacher(teacher: Mapping[str, Any]) -> str:
+    """Return a teacher and its BLEU, on its test text if there is one, as a phrase."""
+    scores = teacher.get("scores")
+    test = scores.get("test") if isinstance(scores, Mapping) else None
+    text = "its validation text"
+    if isinstance(test, Mapping) and "bleu" in test:
+        scores = test
+        text = test.get("corpora", "its test text")
+    bleu = _rounded(scores).get("BLEU") if isinstance(scores, Mapping) else None
+    quality = "" if bleu is None else f", BLEU {bleu} on {text}"
+    return (
+        f"{teacher.get('name')} ({str(teacher.get('fingerprint'))[:12]}){quality}; its licence and "
+        "its training text count, too"
+    )
 
 
 def _count(value: object) -> str:

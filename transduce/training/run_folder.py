@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from transduce.config import Recipe
 from transduce.data.store import Store
@@ -24,6 +25,7 @@ from transduce.training.run_state import RunState
 
 RECIPE = "recipe.toml"
 STARTED_FROM = "started-from.txt"
+DISTILLED_FROM = "distilled-from.json"
 FINISHED = "finished.json"
 
 # Settings that may change when a run resumes.
@@ -143,6 +145,34 @@ def check_same_start(run: Path, bundle: Bundle) -> None:
             f"{run} was started from {path}, not from {bundle.path}; choose another folder for "
             "the run"
         )
+
+
+def note_teacher(run: Path, teacher: Bundle) -> None:
+    """Write down the bundle whose translations a run learns; all models of the run name it."""
+    noted = read_teacher(run)
+    if noted is not None and noted.get("fingerprint") == teacher.fingerprint:
+        return  # it may have another name now, but the models of a run have the same note
+    facts = {"name": teacher.name, "fingerprint": teacher.fingerprint, "scores": teacher.scores}
+    run.mkdir(parents=True, exist_ok=True)
+    with whole_file(run / DISTILLED_FROM) as file:
+        file.write(json.dumps(facts).encode())
+
+
+def read_teacher(run: Path) -> dict[str, Any] | None:
+    """Return what is known about the bundle whose translations the run learns, or None."""
+    note = run / DISTILLED_FROM
+    if not note.is_file():
+        return None
+    try:
+        facts = json.loads(note.read_bytes())
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise CheckpointError(
+            f"{note} is not a JSON object; remove it and start transduce distil again, which "
+            "writes it"
+        )
+    return facts
 
 
 def mark_finished(run: Path, state: RunState) -> None:

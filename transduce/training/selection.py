@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transduce.config import Recipe
 from transduce.data.store import Store
@@ -14,6 +15,7 @@ from transduce.monitoring.software import software
 from transduce.storage.bundle import OWN_MODEL, Bundle, load_bundle, save_bundle
 from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
 from transduce.storage.installed import find_bundle
+from transduce.storage.model_card import TEACHER
 from transduce.training.conclusion import shown
 from transduce.training.distributed import World
 from transduce.training.fine_tuning import scores_of
@@ -40,6 +42,7 @@ class ModelSelector:
     hooks: Hooks
     scorer: Scorer
     start_from: Bundle | None  # the model that is fine-tuned
+    teacher: dict[str, Any] | None  # what is known about the model whose translations are learned
 
     def keep(self, result: Validation | None, weights: Weights) -> None:
         """Record the scores; save the weights as the last bundle, and as the best if they are."""
@@ -197,13 +200,12 @@ class ModelSelector:
             **software(),
         }
         if self.start_from is not None:
-            # The name of a bundle, or that of a run whose best model it is.
-            path = self.start_from.path.resolve()
-            origin = path.parent.name if path.name in ("best", "last") else path.name
             provenance["started_from"] = (
-                f"{origin} ({self.start_from.fingerprint[:12]}); its licence and its training text "
-                "count, too"
+                f"{self.start_from.name} ({self.start_from.fingerprint[:12]}); its licence and its "
+                "training text count, too"
             )
+        if self.teacher is not None:
+            provenance[TEACHER] = self.teacher
         if "model" in self.hooks.names:
             provenance[OWN_MODEL] = self.hooks.names["model"]
         files = self.store.tokenizer_files

@@ -37,6 +37,7 @@ from transduce.training.run_folder import (
     claim_folder,
     find_finished,
     mark_finished,
+    read_teacher,
     set_vocabulary_sizes,
 )
 from transduce.training.run_state import RunState, StopReason
@@ -166,6 +167,7 @@ class Trainer:
             self.hooks,
             scorer,
             self.start_from,
+            read_teacher(self.run),
         )
 
     def _end(self, reason: StopReason, selector: ModelSelector) -> None:
