@@ -39,6 +39,7 @@ from transduce.storage.lock import lock_run
 from transduce.storage.sealed_folder import seal_folder
 from transduce.training.distributed import World
 from transduce.training.fine_tuning import describe_change, other_languages
+from transduce.training.hooks import Hooks
 from transduce.training.memory import (
     _estimate,
     _machine_memory,
@@ -579,6 +580,25 @@ def test_a_signal_interrupts_validation_at_once_and_it_is_repeated(prepared, tmp
     assert train(recipe, prepared[2], tmp_path / "run", ALONE).step == 12
     assert_same_run(tmp_path / "run", tmp_path / "whole")
     assert losses(tmp_path / "run", "validation") == losses(tmp_path / "whole", "validation")
+
+
+def test_a_checkpoint_that_a_signal_caused_is_not_averaged(prepared, tmp_path):
+    """It neither takes part in the average nor displaces one that does."""
+    recipe = change(
+        prepared[1], average_checkpoints=3, keep_checkpoints=3, save_every=3, validate_every=12
+    )
+    train(recipe, prepared[2], tmp_path / "whole", ALONE)
+
+    def stop(record):
+        return record["kind"] == "step" and record["step"] in (7, 8, 11)
+
+    recipe = change(recipe, report_every=1)
+    for step in (7, 8, 11, 12):
+        state = train(recipe, prepared[2], tmp_path / "run", ALONE, hooks=Hooks(callbacks=(stop,)))
+        assert state.step == step
+    expected = load_bundle(tmp_path / "whole/last").weights()
+    found = load_bundle(tmp_path / "run/last").weights()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_the_checkpoints_with_the_best_scores_are_kept_and_averaged(

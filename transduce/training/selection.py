@@ -13,7 +13,13 @@ from transduce.monitoring.hardware import hardware
 from transduce.monitoring.progress import Progress
 from transduce.monitoring.software import software
 from transduce.storage.bundle import OWN_MODEL, Bundle, load_bundle, save_bundle
-from transduce.storage.checkpoint import average, best_checkpoints, checkpoints, verifies
+from transduce.storage.checkpoint import (
+    average,
+    best_checkpoints,
+    checkpoints,
+    step_of,
+    verifies,
+)
 from transduce.storage.installed import find_bundle
 from transduce.storage.model_card import TEACHER
 from transduce.training.conclusion import shown
@@ -23,6 +29,7 @@ from transduce.training.hooks import Hooks
 from transduce.training.run_state import RunState, StopReason
 from transduce.training.scoring import Scorer, Weights
 from transduce.training.signals import Interrupted
+from transduce.training.timetable import Timetable
 from transduce.training.validation import Validation
 
 
@@ -81,15 +88,29 @@ class ModelSelector:
     def checkpoints_to_average(self) -> list[Path]:
         """Return the checkpoints whose mean is the final model (§6.1): the last n or the best n."""
         folder = self.run / "checkpoints"
-        n = self.recipe.training.average_checkpoints
-        if self.recipe.training.average == "last":
-            return checkpoints(folder)[-n:]
+        training = self.recipe.training
+        n = training.average_checkpoints
+        if training.average == "last":
+            # Others were saved because of a signal; a run without signals does not have them.
+            regular = [path for path in checkpoints(folder) if self._is_regular(step_of(path))]
+            return regular[-n:]
 
         # Scores come from the run's state: a checkpoint was saved without its score if a signal
         # postponed its validation.
         return best_checkpoints(
             folder, n, lambda progress: self.state.scores.get(str(progress["step"]))
         )
+
+    def steps_to_protect(self) -> list[int]:
+        """Return the steps of those checkpoints, when the present step is saved next."""
+        steps = [step_of(path) for path in self.checkpoints_to_average()]
+        training = self.recipe.training
+        if training.average == "last" and Timetable(training).save_is_due(self.state.step):
+            steps = [*steps, self.state.step][-training.average_checkpoints :]
+        return steps
+
+    def _is_regular(self, step: int) -> bool:
+        return Timetable(self.recipe.training).save_is_due(step) or step == self.state.step
 
     def finish(self, reason: StopReason) -> StopReason:
         """Save the average of checkpoints as the last bundle, and as the best if none was better.

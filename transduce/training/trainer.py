@@ -18,7 +18,6 @@ from transduce.monitoring.hardware import measure_flops, peak_flops
 from transduce.monitoring.progress import Progress
 from transduce.storage.background_saver import BackgroundSaver
 from transduce.storage.bundle import Bundle, load_bundle
-from transduce.storage.checkpoint import step_of
 from transduce.storage.installed import find_bundle
 from transduce.storage.lock import lock_run
 from transduce.training.conclusion import conclusion, next_step
@@ -350,10 +349,7 @@ class Trainer:
             return
 
         saver.wait()  # so that the previous checkpoint counts among the best
-        protect: list[int] = []
-        if self.recipe.training.average == "best":
-            protect = [step_of(path) for path in selector.checkpoints_to_average()]
-        saver.save(self.state.step, groups, self.state.to_json(), protect)
+        saver.save(self.state.step, groups, self.state.to_json(), selector.steps_to_protect())
 
     def _open_progress(self) -> Progress:
         if not self.world.is_main:
