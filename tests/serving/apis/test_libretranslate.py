@@ -50,6 +50,17 @@ def test_parameters_are_taken_from_wherever_a_client_puts_them(server, translato
     assert json.loads(content) == {"translatedText": translator.translate("42 hours").text}
 
 
+@pytest.mark.parametrize("way", ["form", "query", "both"])
+def test_several_q_are_a_list(server, translator, way):
+    """As `requests` sends a list in a form."""
+    first, second = "q=42+hours&source=en", "q=25+minutes&target=de"
+    path = {"form": "", "query": f"?{first}&{second}", "both": f"?{first}"}[way]
+    body = {"form": f"{first}&{second}", "query": None, "both": second}[way]
+    status, _, content = server.request("POST", f"/translate{path}", body, FORM)
+    expected = [found.text for found in translator.translate(["42 hours", "25 minutes"])]
+    assert (status, json.loads(content)) == (200, {"translatedText": expected})
+
+
 def test_a_batch_with_alternatives_and_an_unknown_source(server, translator):
     texts = ["The price rose by 88.8% in this beautiful country.", "42 hours and 25 minutes"]
     body = {"q": texts, "source": "auto", "target": "de", "alternatives": 2}
