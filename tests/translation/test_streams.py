@@ -135,6 +135,12 @@ def test_line_ends_and_the_encoding_stay(translate, monkeypatch, encoding, mark,
     assert (status, out[:1], out.count(b"\n"), out.count(b"\r")) == (0, b"{", 6, 0)
 
 
+def test_control_characters_stay(translate):
+    assert translate(stdin=b"\0\x1b\n\x1c\x1f\n")[1] == b"\0\x1b\n\x1c\x1f\n"
+    out = translate(stdin=b"in\0 98 weeks\x1f3:48 PM\x07\n")[1].decode()
+    assert [mark for mark in out if ord(mark) < 32] == ["\0", "\x1f", "\x07", "\n"]
+
+
 def test_text_in_utf16_that_cannot_be_read_is_named(translate):
     damaged = codecs.BOM_UTF16_LE + "in 98 weeks\n\ud800\n".encode("utf-16-le", "surrogatepass")
     expected = "stdin:2 is not UTF-16-LE; convert it, or go on with --errors replace"

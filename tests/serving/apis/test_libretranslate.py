@@ -106,7 +106,7 @@ def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
     assert server.post("/translate", {**body, "q": "12 ..."})[1]["translatedText"] == "12 ..."
 
 
-@pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "..."])
+@pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "...", "\0 \x07"])
 def test_texts_without_words_come_back_unchanged(server, text):
     _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})
     assert answer["translatedText"] == text

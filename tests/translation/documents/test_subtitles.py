@@ -79,6 +79,11 @@ def test_lines_are_balanced_and_tags_have_no_width():
     assert lines == ['<font color="#ffffff">Sehr</font> geehrte', "Damen und Herren"]
 
 
+def test_control_characters_are_no_spaces():
+    cue = "1\n00:00:01,000 --> 00:00:02,000\na\0b <i x>c</i>\n"
+    assert translated(cue, lambda texts: texts) == cue
+
+
 def test_one_line_that_becomes_too_long_gets_a_second():
     cue = "1\n00:00:01,000 --> 00:00:02,000\nshort\n"
     lines = translated(cue, lambda _: ["wort " * 10 + "ende"]).splitlines()[2:]

@@ -19,6 +19,7 @@ _CUE_TEXT = re.compile(
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _POSITION = re.compile(r"(?:\{\\[^{}]*\})*")  # such as {\an8} at the start of a cue
 _TAG = re.compile(r"<[^<>]*>")
+_TAG_OR_SPACE = re.compile(rf"{_TAG.pattern}| ")
 _DASHES = "-\u2013\u2014"  # at the start of a line: a speaker begins
 _SPEAKER = re.compile(rf"\s*[{_DASHES}]\s*(?=\w)|")
 
@@ -102,8 +103,9 @@ def _wrap(translation: str, source_lines: list[str]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     """Return the words of a text; spaces inside a tag do not separate words."""
-    protected = _TAG.sub(lambda tag: tag[0].replace(" ", "\0"), text)
-    return [word.replace("\0", " ") for word in protected.split(" ")]
+    spaces = [found.start() for found in _TAG_OR_SPACE.finditer(text) if found[0] == " "]
+    starts = [0, *(space + 1 for space in spaces)]
+    return [text[start:end] for start, end in zip(starts, [*spaces, len(text)], strict=True)]
 
 
 def _fill(words: list[str], width: int) -> list[str]:
