@@ -96,7 +96,7 @@ def test_a_word_that_may_be_in_the_target_language_is_translated(server, text, l
 def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
     """Only the other direction is served; a text in the target language stays as it is."""
     english = "The weather is very nice in this beautiful country today."
-    german = "Guten Morgen mein lieber Freund"
+    german = "Guten Morgen"
     body = {"q": [english] if many else english, "source": "auto", "target": "en"}
     status, answer = server.post("/translate", body)
     assert (status, answer["translatedText"]) == (200, body["q"])
@@ -104,6 +104,21 @@ def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
     texts = [english, german] if many else german
     assert server.post("/translate", {**body, "q": texts}) == (400, {"error": message})
     assert server.post("/translate", {**body, "q": "12 ..."})[1]["translatedText"] == "12 ..."
+
+
+@pytest.mark.parametrize("target", ["de", "en"])
+def test_a_text_in_a_language_that_is_not_served_is_refused(server, target):
+    french = "Je voudrais un café\net un croissant, s'il vous plaît."
+    message = (
+        'the text "Je voudrais un café et un croissant, s\'i..." seems to be in French (fr), which '
+        "is not supported; if it is not, name its language as the source"
+    )
+    body = {"q": ["12 hours", french], "source": "auto", "target": target}
+    assert server.post("/translate", body) == (400, {"error": message})
+    assert server.post("/translate", {**body, "source": "en"})[0] == 200
+    assert server.post("/detect", {"q": french})[1][0]["language"] == "fr"
+    # A short text may be in any language.
+    assert server.post("/translate", {**body, "q": "Bonjour", "target": "de"})[0] == 200
 
 
 @pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "...", "\0 \x07"])
