@@ -115,7 +115,7 @@ def test_a_file_without_a_name_is_refused(server):
         ("My Report.txt", "My Report.txt"),
         ("../../a.txt", "a.txt"),
         ("folder\\a.txt", "a.txt"),
-        ("a\x1b[31mred.TXT", "a?[31mred.TXT"),
+        ("a\x1b[31mred.TXT", "a\ufffd[31mred.TXT"),
         (f"{'long' * 100}.txt", f"{'long' * 13}l....txt"),
     ],
 )

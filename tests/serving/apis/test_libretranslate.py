@@ -169,7 +169,7 @@ GOOD = {"q": "a", "source": "en", "target": "de"}
         ({"target": None}, "Invalid request: missing target parameter"),
         ({"source": "zz"}, "zz is not supported"),
         ({"target": "zz"}, "zz is not supported"),
-        ({"source": "e\n\x1b[1m"}, "e??[1m is not supported"),
+        ({"source": "e\n\x1b[1m"}, "e\ufffd\ufffd[1m is not supported"),
         ({"alternatives": -1}, "Invalid request: alternatives parameter is negative"),
         ({"format": "xml"}, "xml format is not supported"),
         ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),

@@ -10,9 +10,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transduce.data.languages import base_language
+from transduce.errors import printable
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
-from transduce.serving.apis.parameters import Parameters, printable, read_parameters
+from transduce.serving.apis.parameters import Parameters, read_parameters
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from transduce.data.languages import base_language
+from transduce.errors import printable
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
-from transduce.serving.apis.parameters import printable
 from transduce.serving.models import Models, ServedModel
 from transduce.serving.refusals import RequestError
 from transduce.translation.documents.html import without_references
