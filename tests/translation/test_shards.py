@@ -55,6 +55,13 @@ def test_lines_that_a_stream_translates_together_stay_together(tmp_path):
     assert all(shard.lines >= 20 for shard in cut(path, Format()))
 
 
+def test_the_lines_of_an_icu_message_are_in_one_chunk(tmp_path):
+    lines = [b"one\n"] * 15 + [b"{n, plural,\n", b" one {# file}\n", b" other {# files}}\n"]
+    path = write(tmp_path / "text", b"".join(lines * 3))
+    sizes = [size for shard in cut(path, Format()) for size in shard.chunks]
+    assert sizes == [16 + 32, 6]
+
+
 def test_a_text_that_changed_is_refused(tmp_path):
     path = write(tmp_path / "text", b"one\n" * 100)
     *_, last = cut(path, Format())

@@ -18,6 +18,7 @@ from transduce.data.readers.compression import blocks, is_uncompressed
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
 from transduce.translation.documents.text_encoding import Encoding, utf8_blocks
+from transduce.translation.messages import whole_messages
 from transduce.translation.streams import Format, arriving, created, read_row, translate_lines
 from transduce.translation.translator import Translator
 
@@ -62,7 +63,7 @@ def cut(source: Path, form: Format) -> Iterator[Shard]:
     first_line = 1
     start = 0
     _, found = text_blocks(source, form)
-    for number, (lines, sizes) in enumerate(_grouped(arriving(found))):
+    for number, (lines, sizes) in enumerate(_grouped(whole_messages(arriving(found)))):
         text = b"".join(lines)
         # Now, and not when hours of work on other lines are done.
         _check_encoding(lines, source, first_line, form)
