@@ -20,7 +20,9 @@ def main() -> None:
     try:
         # Imported here, so that importing this module is fast.
         from transduce.cli.memory_limit import is_limited, run_in_child
+        from transduce.cores import limit_threads
 
+        limit_threads()
         status = run_in_child(_run) if is_limited() else _run()
     except KeyboardInterrupt:  # while modules are imported
         print("transduce: interrupted", file=sys.stderr)

@@ -71,6 +71,13 @@ class MissingExtra(TransduceError):
     """An optional dependency that is not installed."""
 
 
+def printable(text: str) -> str:
+    """Return text from elsewhere for a message: one line that cannot control a terminal."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional dependency; if it is missing, name the extra that installs it."""
     try:

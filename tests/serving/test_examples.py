@@ -57,7 +57,6 @@ def test_the_kubernetes_example_probes_paths_that_exist_and_waits_for_the_stop(d
     assert callable(app.ready)
     assert callable(app.health)
     assert container["resources"].keys() == {"requests", "limits"}
-    assert options["--workers"] == container["resources"]["limits"]["cpu"]
     assert service["spec"]["selector"] == workload["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["ports"] == [{"port": 80, "targetPort": 8000}]
 

@@ -98,6 +98,7 @@ CASES = {
     "column": ["--column", "2"],
     "json": ["--scores"],
     "replace": ["--errors", "replace"],
+    "windows": [],
 }
 
 
@@ -105,6 +106,8 @@ CASES = {
 def test_the_output_is_that_of_one_process(translate, ray, text, case, tmp_path):
     if case == "replace":
         text.write_bytes(text.read_bytes().replace(b"a\tb", b"a\xffb"))
+    if case == "windows":
+        text.write_bytes(text.read_text().replace("\n", "\r\n").encode("utf-16"))
     plain, spread = tmp_path / "plain.de", tmp_path / "spread.de"
     assert translate(*CASES[case], "--input", text, "--output", plain)[0] == 0
     status, messages = translate(*CASES[case], "--on", "ray", "--input", text, "--output", spread)

@@ -84,7 +84,14 @@ def test_an_icu_message_over_several_lines_is_one_piece():
 
 @pytest.mark.parametrize(
     "word",
-    ["\U0001f600", "\u65e5\u672c\u8a9e", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u2603"],
+    [
+        "\U0001f600",
+        "\u65e5\u672c\u8a9e",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+        "\u2603",
+        "\0",
+        "\x1b",
+    ],
 )
 def test_characters_that_the_model_never_saw_are_copied(word, translator):
     translation = translator.translate(f"The train leaves {word} in 98 weeks.")

@@ -117,7 +117,7 @@ def test_no_piece_is_too_long_and_every_cut_is_told(text, max_tokens):
             ['See <a title="A. Is this. Cut?">it</a> now.'],
         ),
         ("en", "Go to http://a.example/?Cut. Now!", ["Go to http://a.example/?Cut.", "Now!"]),
-        ("en", "a\tb", ["a", "b"]),
+        ("en", "a\tb\0c\x1fd", ["a", "b", "c", "d"]),
         ("en", "---\n***\n😀 !? ", []),
         ("en", "", []),
     ],

@@ -8,7 +8,8 @@ import pytest
 
 from transduce.errors import DataError, InputError
 from transduce.translation import shards
-from transduce.translation.shards import cut, join, read_shard, seekable_text
+from transduce.translation.documents.text_encoding import Encoding
+from transduce.translation.shards import cut, join, read_shard, seekable_text, text_blocks
 from transduce.translation.streams import Format, arriving
 
 
@@ -33,7 +34,7 @@ def test_every_line_is_in_exactly_one_shard(tmp_path):
             path = write(tmp_path / "text", content)
             cuts = list(cut(path, Format()))
             read = [line for shard in cuts for line in read_shard(path, shard)]
-            assert read == [*words, b"last"]
+            assert read == [*(word + b"\n" for word in words), b"last" + end]
             assert [shard.number for shard in cuts] == list(range(len(cuts)))
             first_lines = [1 + sum(other.lines for other in cuts[:n]) for n in range(len(cuts))]
             assert [shard.first_line for shard in cuts] == first_lines
@@ -42,7 +43,7 @@ def test_every_line_is_in_exactly_one_shard(tmp_path):
 def test_empty_lines_at_the_end_count(tmp_path):
     path = write(tmp_path / "text", b"one\n\n\n")
     (shard,) = cut(path, Format())
-    assert read_shard(path, shard) == [b"one", b"", b""]
+    assert read_shard(path, shard) == [b"one\n", b"\n", b"\n"]
     assert list(cut(write(tmp_path / "empty", b""), Format())) == []
 
 
@@ -52,6 +53,13 @@ def test_lines_that_a_stream_translates_together_stay_together(tmp_path):
     sizes = [size for shard in cut(path, Format()) for size in shard.chunks]
     assert sizes == [len(chunk) for chunk in arriving([content])]
     assert all(shard.lines >= 20 for shard in cut(path, Format()))
+
+
+def test_the_lines_of_an_icu_message_are_in_one_chunk(tmp_path):
+    lines = [b"one\n"] * 15 + [b"{n, plural,\n", b" one {# file}\n", b" other {# files}}\n"]
+    path = write(tmp_path / "text", b"".join(lines * 3))
+    sizes = [size for shard in cut(path, Format()) for size in shard.chunks]
+    assert sizes == [16 + 32, 6]
 
 
 def test_a_text_that_changed_is_refused(tmp_path):
@@ -71,13 +79,27 @@ def test_bytes_that_are_not_utf8_are_found_before_any_work(tmp_path):
 
 def test_compressed_text_is_copied_once(tmp_path):
     plain = write(tmp_path / "text.en", b"one\ntwo\n")
-    assert seekable_text(plain, tmp_path) == plain
+    assert seekable_text(plain, tmp_path, Format()) == plain
     for name in ("text.en.gz", "no-suffix"):
         packed = write(tmp_path / name, gzip.compress(b"one\ntwo\n"))
-        copy = seekable_text(packed, tmp_path / name[:2])
+        copy = seekable_text(packed, tmp_path / name[:2], Format())
         assert copy.read_bytes() == b"one\ntwo\n"
         write(copy, b"kept")
-        assert seekable_text(packed, tmp_path / name[:2]).read_bytes() == b"kept"
+        assert seekable_text(packed, tmp_path / name[:2], Format()).read_bytes() == b"kept"
+
+
+def test_the_encoding_of_a_text_stays(tmp_path):
+    content = "one\r\ntwo".encode("utf-16")
+    source = write(tmp_path / "text", content)
+    text = seekable_text(source, tmp_path / "work", Format())
+    (shard,) = cut(source, Format())
+    lines = read_shard(text, shard)
+    assert lines == [b"one\r\n", b"two"]
+    (tmp_path / "shards").mkdir()
+    write(shard.file(tmp_path / "shards"), b"".join(lines))
+    encoding, _ = text_blocks(source, Format())
+    join([shard], tmp_path / "shards", tmp_path / "out", encoding)
+    assert (tmp_path / "out").read_bytes() == content
 
 
 def test_a_shard_that_is_missing_or_cut_off_is_named(tmp_path):
@@ -87,10 +109,10 @@ def test_a_shard_that_is_missing_or_cut_off_is_named(tmp_path):
     with pytest.raises(
         DataError, match=r"0000001.txt is missing.* a folder that all machines share"
     ):
-        join([first, second], tmp_path, tmp_path / "out")
+        join([first, second], tmp_path, tmp_path / "out", Encoding())
     write(second.file(tmp_path), b"eins\n" * (second.lines - 1))
     with pytest.raises(DataError, match=r"0000001.txt has \d+ lines, expected"):
-        join([first, second], tmp_path, tmp_path / "out")
+        join([first, second], tmp_path, tmp_path / "out", Encoding())
     assert not (tmp_path / "out").exists()
 
 

@@ -1,5 +1,6 @@
 """`transduce translate`: line for line, from anywhere to anywhere."""
 
+import codecs
 import io
 import json
 import os
@@ -100,7 +101,7 @@ def test_models_named_one_after_the_other_decide_together(translate, bundle):
 
 
 def test_standard_input_is_translated_line_for_line(translate):
-    lines = b"\xef\xbb\xbfin 98 weeks\r\n\n  \n3:48 PM\nin 98 weeks"
+    lines = b"in 98 weeks\n\n  \n3:48 PM\nin 98 weeks\n"
     status, out, err = translate(stdin=lines)
     assert (status, err) == (0, "")
     translated = out.decode().split("\n")
@@ -108,6 +109,47 @@ def test_standard_input_is_translated_line_for_line(translate):
     assert translated[0] == translated[4]
     assert translated[1:3] == ["", "  "]
     assert translated[0] + "\n" == translate("in 98 weeks")[1].decode()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"),
+    [
+        ("utf-8", b""),
+        ("utf-8", codecs.BOM_UTF8),
+        ("utf-16-le", codecs.BOM_UTF16_LE),
+        ("utf-16-be", codecs.BOM_UTF16_BE),
+        ("utf-32-le", codecs.BOM_UTF32_LE),
+    ],
+)
+@pytest.mark.parametrize("blocks_of", [1, 10_000])
+def test_line_ends_and_the_encoding_stay(translate, monkeypatch, encoding, mark, blocks_of):
+    german = translate("in 98 weeks")[1].decode().strip()
+    text = "in 98 weeks\r\n\n\r\n\u2028\rin 98 weeks\n\u20ac\nin 98 weeks"
+    stdin = mark + text.encode(encoding)
+    parts = [stdin[start : start + blocks_of] for start in range(0, len(stdin), blocks_of)]
+    monkeypatch.setattr(streams, "_blocks", lambda source: iter(parts))
+    expected = mark + text.replace("in 98 weeks", german).encode(encoding)
+    assert translate() == (0, expected, "")
+    # JSON is our own format.
+    status, out, _ = translate("--scores")
+    assert (status, out[:1], out.count(b"\n"), out.count(b"\r")) == (0, b"{", 6, 0)
+
+
+def test_control_characters_stay(translate):
+    assert translate(stdin=b"\0\x1b\n\x1c\x1f\n")[1] == b"\0\x1b\n\x1c\x1f\n"
+    out = translate(stdin=b"in\0 98 weeks\x1f3:48 PM\x07\n")[1].decode()
+    assert [mark for mark in out if ord(mark) < 32] == ["\0", "\x1f", "\x07", "\n"]
+
+
+def test_text_in_utf16_that_cannot_be_read_is_named(translate):
+    damaged = codecs.BOM_UTF16_LE + "in 98 weeks\n\ud800\n".encode("utf-16-le", "surrogatepass")
+    expected = "stdin:2 is not UTF-16-LE; convert it, or go on with --errors replace"
+    assert translate(stdin=damaged) == (2, codecs.BOM_UTF16_LE, f"transduce: {expected}\n")
+    status, out, _ = translate("--errors", "replace", stdin=damaged)
+    assert (status, out.decode("utf-16").split("\n")[1:]) == (0, ["\ufffd", ""])
+    status, _, err = translate(stdin="in 98 weeks\n".encode("utf-16-le"))
+    assert (status, err.count("\n")) == (2, 1)
+    assert "stdin:1 is not UTF-8 but looks like UTF-16LE; convert the" in err
 
 
 MESSAGE = "{n, plural,\n  one {# file}\n  other {# files}\n}"
@@ -216,7 +258,7 @@ def test_a_program_that_waits_for_each_answer_gets_it(bundle):
 def test_much_input_is_translated_many_lines_at_a_time():
     lines = [b"%d" % number for number in range(10_000)]
     chunks = list(arriving([b"\n".join(lines)]))
-    assert [line for chunk in chunks for line in chunk] == lines
+    assert b"".join(line for chunk in chunks for line in chunk) == b"\n".join(lines)
     assert [len(chunk) for chunk in chunks[:7]] == [16, 32, 64, 128, 256, 512, 1024]
     assert max(map(len, chunks)) == 1024
 
@@ -253,12 +295,13 @@ def test_bytes_of_a_text_that_are_not_utf8_are_treated_as_those_of_a_line(transl
 def test_lines_end_at_newlines_alone():
     blocks = ["a\u2028b\x0cc", "\rd\ne"]
     lines = [line.decode() for chunk in arriving(map(str.encode, blocks)) for line in chunk]
-    assert lines == ["a\u2028b\x0cc\rd", "e"]
+    assert lines == ["a\u2028b\x0cc\rd\n", "e"]
     text, chance = b"one\n\ntwo two two\nthree\n\n\nfour", random.Random(1)
     for _ in range(50):
         cuts = sorted(chance.choices(range(len(text)), k=8))
         parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-        assert [line for chunk in arriving(parts) for line in chunk] == text.split(b"\n")
+        lines = [line for chunk in arriving(parts) for line in chunk]
+        assert lines == text.splitlines(keepends=True)
 
 
 def test_a_long_line_takes_time_by_its_length():

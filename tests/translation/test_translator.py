@@ -463,8 +463,10 @@ def test_terms_of_a_glossary_come_out_as_it_says(echo):
         "data centre": "Rechenzentrum",
         "C++": "C plus plus",
         "Yes! And no!": "Jein",
+        " bank ": " Sparkasse\t",
     }
     cases = {
+        "The bank of banks.": "The Sparkasse of banks.",
         "We build a data centre.": "We build a Rechenzentrum.",
         "The data, and C++!": "The Daten, and C plus plus!",
         "data": "Daten",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Overrides
+from transduce.cores import available_cores
 from transduce.errors import DataError, InputError
 
 
@@ -163,7 +163,7 @@ def doctor(
     if json:
         try_writing(json)  # a report that cannot be written is an error before the work
     corpus_settings, base = from_arguments(corpus, test, source_language, target_language)
-    workers = processes or min(os.cpu_count() or 1, 8)
+    workers = processes or min(available_cores(), 8)
     with shown_progress(Console(stderr=True)) as progress:
         report = examine(corpus_settings, base, out=out, processes=workers, progress=progress)
     print_report(report, Console())

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from transduce.errors import printable
 from transduce.monitoring.metrics import ATTEMPTS
 from transduce.monitoring.records import Record
 
@@ -195,13 +196,6 @@ def clock(seconds: float | None) -> str:
     if minutes:
         return f"{minutes}:{whole_seconds % 60:02}"
     return f"{whole_seconds} s"
-
-
-def printable(text: str) -> str:
-    """Replace the characters that would move a terminal's cursor or change its colours."""
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
 
 
 def _scores(record: Record) -> list[str]:

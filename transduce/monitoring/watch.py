@@ -10,8 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from transduce.errors import printable
 from transduce.monitoring.metrics import FILE_NAME, History, Point, read_metrics
-from transduce.monitoring.terminal import clock, compact, fit_to_width, printable, step_figures
+from transduce.monitoring.terminal import clock, compact, fit_to_width, step_figures
 from transduce.storage.lock import is_run_locked
 
 PAUSE = 1.0  # seconds between two reads of the file

@@ -22,8 +22,16 @@ from transduce.errors import ClusterError, InputError, require
 from transduce.storage.bundle import Bundle
 from transduce.storage.lock import clear_work_folder, lock_work_folder
 from transduce.translation import shards as shard_files
+from transduce.translation.documents.text_encoding import Encoding
 from transduce.translation.shard_worker import Job, Model, ShardWorker
-from transduce.translation.shards import Shard, cut, finished_shards, join, seekable_text
+from transduce.translation.shards import (
+    Shard,
+    cut,
+    finished_shards,
+    join,
+    seekable_text,
+    text_blocks,
+)
 from transduce.translation.streams import (
     Format,
     print_notice,
@@ -79,9 +87,10 @@ def translate_on_ray(
         )
         with lock_work_folder(folder, "translate"):
             _open_folder(folder, model, form, shards)
-            text = seekable_text(source, folder).absolute()
+            text = seekable_text(source, folder, form).absolute()
             _translate_shards(ray, Job(model, form, source, text, folder), shards)
-            join(shards, folder, target)
+            encoding = Encoding() if form.json else text_blocks(source, form)[0]
+            join(shards, folder, target, encoding)
 
 
 def import_ray() -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from transduce.data.tokenizer import Tokenizer
 from transduce.translation.markup import Protected
 
+# Such as NUL. Tokenizers drop them; those that are spaces separate sentences or words.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
+
 
 class UnknownCharacters:
     """The characters for which a model has only bytes: emoji, or a script that it never saw.
 
-    A model that is given such bytes writes other bytes in their place.
+    A model that is given such bytes writes other bytes in their place. Control characters count,
+    too.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -20,13 +25,13 @@ class UnknownCharacters:
 
     def of(self, text: str) -> str:
         """Return the unknown characters of a text, each once and sorted."""
-        if text.isascii():
+        if text.isascii() and not _CONTROL.search(text):
             return ""
         return "".join(sorted(filter(self._is_unknown, set(text))))
 
     def _is_unknown(self, character: str) -> bool:
         if character.isascii() or character.isspace():
-            return False
+            return bool(_CONTROL.match(character))
         if character not in self._met:
             ids = self._tokenizer.encode(character)[:-1]
             pieces = self._tokenizer.pieces(ids)

@@ -60,7 +60,10 @@ class Protected:
 
 
 class Glossary:
-    """Terms with fixed translations. A term matches whole words, as they are spelled."""
+    """Terms with fixed translations. A term matches whole words, as they are spelled.
+
+    Spaces at the ends, such as those of a table, do not count.
+    """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
         for term, translation in terms.items():
@@ -69,7 +72,7 @@ class Glossary:
                     f"the glossary has the entry {term!r}: {translation!r}; expected a term that "
                     "is not empty, and its translation"
                 )
-        self.terms = dict(terms)
+        self.terms = {term.strip(): translation.strip() for term, translation in terms.items()}
         # The longest first: "data centre" before "data".
         longest_first = sorted(self.terms, key=len, reverse=True)
         choices = "|".join(map(re.escape, longest_first))

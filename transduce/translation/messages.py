@@ -32,7 +32,7 @@ def whole_messages(portions: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
     waiting: list[bytes] = []
     for lines in portions:
         waiting += lines
-        last_lines = b"\n".join(waiting[-MOST_LINES:]).decode(errors="replace")
+        last_lines = b"".join(waiting[-MOST_LINES:]).decode(errors="replace")
         if not _ends_in_message(last_lines):
             yield waiting
             waiting = []

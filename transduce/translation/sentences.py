@@ -31,7 +31,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 BLOCK = 10_000  # characters that are searched for sentences at once
 UNSPACED = {"ja", "lzh", "wuu", "yue", "zh"}  # languages without spaces between sentences
 
-# Line ends, tabs and block-level tags separate sentences and belong to none.
+# Line ends, tabs, NUL and block-level tags separate sentences and belong to none.
 _BLOCKS = (
     "address|article|aside|blockquote|body|br|center|dd|div|dl|dt|figcaption|figure|footer|form"
     "|h[1-6]|head|header|hr|html|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot"
@@ -39,7 +39,7 @@ _BLOCKS = (
 )
 _BLOCK_TAG = rf"</?(?:{_BLOCKS}){ATTRIBUTES}/?>"
 _ONLY_TAGS = re.compile(_BLOCK_TAG, re.IGNORECASE)
-_LAYOUT = re.compile(rf"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+|{_BLOCK_TAG}", re.IGNORECASE)
+_LAYOUT = re.compile(rf"[\x00\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]+|{_BLOCK_TAG}", re.IGNORECASE)
 # In Markdown, so do the bars of a table's row, and a line that begins or ends a block of code.
 _ROW = re.compile(r"^[ \t]*\|[^\n]*\|[ \t]*$", re.MULTILINE)
 _BAR = re.compile(r"(?<!\\)\|")

@@ -10,12 +10,15 @@ import hashlib
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
 from transduce.data.readers.compression import blocks, is_uncompressed
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
+from transduce.translation.documents.text_encoding import Encoding, utf8_blocks
+from transduce.translation.messages import whole_messages
 from transduce.translation.streams import Format, arriving, created, read_row, translate_lines
 from transduce.translation.translator import Translator
 
@@ -32,8 +35,8 @@ class Shard:
     # the translation is the same even with an engine that rounds by the batch.
     chunks: list[int]
     start: int  # the position of its first byte in the text
-    size: int  # in bytes, with the end of the last line
-    sha256: str  # of its lines, without the end of the last one
+    size: int  # in bytes
+    sha256: str
 
     @property
     def lines(self) -> int:
@@ -50,18 +53,24 @@ def finished_shards(folder: Path) -> list[Path]:
     return list(folder.glob("*.txt"))
 
 
+def text_blocks(source: Path, form: Format) -> tuple[Encoding, Iterator[bytes]]:
+    """Return the encoding of a text, and its blocks in UTF-8."""
+    return utf8_blocks(blocks(source), str(source), form.errors)
+
+
 def cut(source: Path, form: Format) -> Iterator[Shard]:
     """Yield the shards of a text; every line must be readable."""
     first_line = 1
     start = 0
-    for number, (lines, sizes) in enumerate(_grouped(arriving(blocks(source)))):
-        text = b"\n".join(lines)
+    _, found = text_blocks(source, form)
+    for number, (lines, sizes) in enumerate(_grouped(whole_messages(arriving(found)))):
+        text = b"".join(lines)
         # Now, and not when hours of work on other lines are done.
-        _check_encoding(text, source, first_line, form)
+        _check_encoding(lines, source, first_line, form)
         digest = hashlib.sha256(text).hexdigest()
-        yield Shard(number, first_line, sizes, start, len(text) + 1, digest)
+        yield Shard(number, first_line, sizes, start, len(text), digest)
         first_line += len(lines)
-        start += len(text) + 1
+        start += len(text)
 
 
 def _grouped(chunks: Iterable[list[bytes]]) -> Iterator[tuple[list[bytes], list[int]]]:
@@ -79,14 +88,14 @@ def _grouped(chunks: Iterable[list[bytes]]) -> Iterator[tuple[list[bytes], list[
         yield lines, sizes
 
 
-def _check_encoding(text: bytes, source: Path, first_line: int, form: Format) -> None:
+def _check_encoding(lines: Sequence[bytes], source: Path, first_line: int, form: Format) -> None:
     """Raise an InputError that names the first line that cannot be read."""
     if form.errors != "strict":
         return
     try:
-        text.decode()
+        b"".join(lines).decode()
     except UnicodeDecodeError:
-        for number, line in enumerate(text.split(b"\n"), start=first_line):
+        for number, line in enumerate(lines, start=first_line):
             read_row(line, source, number, form, notify=lambda notice: None)
 
 
@@ -98,15 +107,15 @@ def text_sha256(shards: Sequence[Shard]) -> str:
     return digest.hexdigest()
 
 
-def seekable_text(source: Path, folder: Path) -> Path:
-    """Return a file with the uncompressed text: the source, or else a copy in this folder."""
-    if is_uncompressed(source):
+def seekable_text(source: Path, folder: Path, form: Format) -> Path:
+    """Return a file with the text in plain UTF-8: the source, or else a copy in this folder."""
+    encoding, found = text_blocks(source, form)
+    if is_uncompressed(source) and not encoding.mark:
         return source
     copy = folder / "text"
     if not copy.exists():
         with whole_file(copy) as file:
-            for block in blocks(source):
-                file.write(block)
+            file.writelines(found)
     return copy
 
 
@@ -114,14 +123,13 @@ def read_shard(text: Path, shard: Shard) -> list[bytes]:
     """Return the lines of a shard, and refuse a file that is not the one that was cut."""
     with text.open("rb") as file:
         file.seek(shard.start)
-        # The last line of a text may lack its end.
-        content = file.read(shard.size).removesuffix(b"\n")
+        content = file.read(shard.size)
     if hashlib.sha256(content).hexdigest() != shard.sha256:
         raise DataError(
             f"{text} has changed since the command began: line {shard.first_line:,} and the "
             "following ones are others; start again"
         )
-    return content.split(b"\n")
+    return BytesIO(content).readlines()
 
 
 def translate_shard(
@@ -151,11 +159,12 @@ def translate_shard(
     return notices
 
 
-def join(shards: Sequence[Shard], folder: Path, target: Path) -> None:
+def join(shards: Sequence[Shard], folder: Path, target: Path, encoding: Encoding) -> None:
     """Write the translations of all shards into one file, in order, and remove the folder."""
     with created(target) as out:
+        out.write(encoding.mark)
         for shard in shards:
-            out.write(_read_translation(shard, folder))
+            out.write(encoding.from_utf8(_read_translation(shard, folder)))
     shutil.rmtree(folder)
 
 
@@ -168,7 +177,8 @@ def _read_translation(shard: Shard, folder: Path) -> bytes:
             f"{path} is missing, though its lines were translated; expected a folder that all "
             "machines share"
         ) from None
-    lines = translation.count(b"\n")
+    # The last line of a text may lack its end.
+    lines = translation.count(b"\n") + (not translation.endswith(b"\n"))
     if lines != shard.lines:
         raise DataError(
             f"{path} has {lines:,} lines, expected {shard.lines:,}; remove it and run the command "

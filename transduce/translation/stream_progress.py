@@ -28,7 +28,7 @@ class Progress:
     def finish_lines(self, lines: Sequence[bytes]) -> None:
         """Count lines with everything between their sentences."""
         self.lines += len(lines)
-        self._bytes_in_lines += sum(map(len, lines)) + len(lines)
+        self._bytes_in_lines += sum(map(len, lines))
         self.bytes = self._bytes_in_lines
         self.show()
 

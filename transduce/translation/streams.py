@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from transduce.data.text_folder import whole_file
 from transduce.errors import InputError
 from transduce.translation.chunks import chunks, sizes
 from transduce.translation.documents.formats import refuse_other_content
+from transduce.translation.documents.text_encoding import Encoding, utf8_blocks
 from transduce.translation.messages import group_lines, whole_messages
 from transduce.translation.result import Translation
 from transduce.translation.stream_progress import Progress, show_progress
@@ -63,17 +63,24 @@ def print_notice(notice: str) -> None:
 def translate_stream(
     translator: Translator, source: Path | None, target: Path | None, form: Format
 ) -> None:
-    """Translate a file (None: stdin) into a file (None: stdout). Notices go to stderr."""
+    """Translate a file (None: stdin) into a file (None: stdout). Notices go to stderr.
+
+    The encoding and the line ends stay; JSON is written as lines of UTF-8.
+    """
     if source and target:
         refuse_same_file(source, target)
     with created(target) as out, show_progress(source, target) as progress:
+        encoding, found = utf8_blocks(_blocks(source), str(source or "stdin"), form.errors)
+        if form.json:
+            encoding = Encoding()
+        out.write(encoding.mark)
         number = 1
-        for lines in whole_messages(arriving(_blocks(source))):
+        for lines in whole_messages(arriving(found)):
             try:
                 for line in translate_lines(
                     translator, lines, source, number, form, progress=progress
                 ):
-                    out.write(line)
+                    out.write(encoding.from_utf8(line))
             finally:
                 if target is None:
                     out.flush()
@@ -90,7 +97,7 @@ def translate_lines(
     notify: Notify = print_notice,
     progress: Progress | None = None,
 ) -> Iterator[bytes]:
-    """Yield the line to write for each line that was read.
+    """Yield the line to write for each line that was read, with the same line end.
 
     The lines of an ICU message are translated together. `number` is the number of the first line in
     `source`, counted from 1.
@@ -128,8 +135,9 @@ def translate_lines(
             if len(written) != len(group):
                 notify(f"line {number}: the model has not kept the message; it was copied")
                 written = text.split("\n")
-        for line_out in written:
-            yield line_out.encode(errors="replace") + b"\n"
+        for line_out, line in zip(written, lines[group.start : group.stop], strict=True):
+            end = b"\n" if form.json else line[len(_without_end(line)) :]
+            yield line_out.encode(errors="replace") + end
         number += len(group)
     if mistake:
         raise mistake
@@ -161,7 +169,7 @@ def _format_line(row: list[str], translation: Translation, form: Format) -> str:
 
 
 def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield lines, which end at the byte \\n alone, in chunks that grow.
+    """Yield lines with their ends, which are after the byte \\n alone, in chunks that grow.
 
     A line is yielded as soon as it is complete, even if its chunk is not.
     """
@@ -172,7 +180,7 @@ def arriving(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
         unfinished.append(end)
         if not lines:
             continue
-        complete = [b"".join(unfinished), *lines[:-1]]
+        complete = [line + b"\n" for line in (b"".join(unfinished), *lines[:-1])]
         unfinished = [lines[-1]]
         yield from chunks(complete, size)
     rest = b"".join(unfinished)
@@ -187,12 +195,9 @@ def read_row(
     form: Format,
     notify: Notify = print_notice,
 ) -> list[str]:
-    """Return the columns of a line, without the byte-order mark and the \\r of \\r\\n."""
-    line = line.removesuffix(b"\r")
-    if number == 1:
-        line = line.removeprefix(codecs.BOM_UTF8)
+    """Return the columns of a line, without its end."""
     where = f"{source or 'stdin'}:{number}"
-    text = _decoded(line, where, form)
+    text = _decoded(_without_end(line), where, form)
     row = text.split("\t") if form.column else [text]
     if text.strip() and form.lacks_column(row):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
@@ -201,6 +206,10 @@ def read_row(
             "the line was copied"
         )
     return row
+
+
+def _without_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _decoded(line: bytes, where: str, form: Format) -> str:

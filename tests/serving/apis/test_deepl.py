@@ -38,6 +38,14 @@ def test_the_source_is_detected_and_regions_are_ignored(client):
         client.translate_text("Guten Morgen mein lieber Freund", target_lang="EN-GB")
 
 
+def test_a_text_in_a_language_that_is_not_served_is_refused(client):
+    texts = ["OK", "Hello", "Hotel", "pizza", "Cancel"]
+    found = client.translate_text(texts, target_lang="DE")
+    assert {item.detected_source_lang for item in found} <= {"EN", "DE"}
+    with pytest.raises(deepl.DeepLException, match=r"seems to be in French \(fr\)"):
+        client.translate_text([*texts, "Il fait très beau aujourd'hui."], target_lang="DE")
+
+
 def test_a_form_with_repeated_texts_is_understood(server):
     body = "text=42+hours&text=12+kilometers&target_lang=de&source_lang=en"
     status, _, content = server.request("POST", "/v2/translate", body, FORM)

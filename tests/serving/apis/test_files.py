@@ -54,6 +54,13 @@ def test_a_document_is_uploaded_and_its_translation_downloaded(server, translato
     assert headers["content-disposition"].startswith("attachment")
 
 
+def test_a_document_in_a_language_that_is_not_served_is_refused(server):
+    french = "Je voudrais un café et un croissant, s'il vous plaît."
+    status, answer = upload(server, "a.txt", french.encode(), {**FIELDS, "source": "auto"})
+    assert status == 400
+    assert "seems to be in French (fr), which is not supported" in answer["error"]
+
+
 def test_the_layout_of_a_text_stays(server, translator):
     _, answer = upload(server, "a.txt", b"42 hours\r\n\r\n")
     _, _, content = download(server, answer)
@@ -108,7 +115,7 @@ def test_a_file_without_a_name_is_refused(server):
         ("My Report.txt", "My Report.txt"),
         ("../../a.txt", "a.txt"),
         ("folder\\a.txt", "a.txt"),
-        ("a\x1b[31mred.TXT", "a?[31mred.TXT"),
+        ("a\x1b[31mred.TXT", "a\ufffd[31mred.TXT"),
         (f"{'long' * 100}.txt", f"{'long' * 13}l....txt"),
     ],
 )

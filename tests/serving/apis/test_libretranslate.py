@@ -50,6 +50,17 @@ def test_parameters_are_taken_from_wherever_a_client_puts_them(server, translato
     assert json.loads(content) == {"translatedText": translator.translate("42 hours").text}
 
 
+@pytest.mark.parametrize("way", ["form", "query", "both"])
+def test_several_q_are_a_list(server, translator, way):
+    """As `requests` sends a list in a form."""
+    first, second = "q=42+hours&source=en", "q=25+minutes&target=de"
+    path = {"form": "", "query": f"?{first}&{second}", "both": f"?{first}"}[way]
+    body = {"form": f"{first}&{second}", "query": None, "both": second}[way]
+    status, _, content = server.request("POST", f"/translate{path}", body, FORM)
+    expected = [found.text for found in translator.translate(["42 hours", "25 minutes"])]
+    assert (status, json.loads(content)) == (200, {"translatedText": expected})
+
+
 def test_a_batch_with_alternatives_and_an_unknown_source(server, translator):
     texts = ["The price rose by 88.8% in this beautiful country.", "42 hours and 25 minutes"]
     body = {"q": texts, "source": "auto", "target": "de", "alternatives": 2}
@@ -85,7 +96,7 @@ def test_a_word_that_may_be_in_the_target_language_is_translated(server, text, l
 def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
     """Only the other direction is served; a text in the target language stays as it is."""
     english = "The weather is very nice in this beautiful country today."
-    german = "Guten Morgen mein lieber Freund"
+    german = "Guten Morgen"
     body = {"q": [english] if many else english, "source": "auto", "target": "en"}
     status, answer = server.post("/translate", body)
     assert (status, answer["translatedText"]) == (200, body["q"])
@@ -95,7 +106,22 @@ def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
     assert server.post("/translate", {**body, "q": "12 ..."})[1]["translatedText"] == "12 ..."
 
 
-@pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "..."])
+@pytest.mark.parametrize("target", ["de", "en"])
+def test_a_text_in_a_language_that_is_not_served_is_refused(server, target):
+    french = "Je voudrais un café\net un croissant, s'il vous plaît."
+    message = (
+        'the text "Je voudrais un café et un croissant, s\'i..." seems to be in French (fr), which '
+        "is not supported; if it is not, name its language as the source"
+    )
+    body = {"q": ["12 hours", french], "source": "auto", "target": target}
+    assert server.post("/translate", body) == (400, {"error": message})
+    assert server.post("/translate", {**body, "source": "en"})[0] == 200
+    assert server.post("/detect", {"q": french})[1][0]["language"] == "fr"
+    # A short text may be in any language.
+    assert server.post("/translate", {**body, "q": "Bonjour", "target": "de"})[0] == 200
+
+
+@pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "...", "\0 \x07"])
 def test_texts_without_words_come_back_unchanged(server, text):
     _, answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"})
     assert answer["translatedText"] == text
@@ -143,7 +169,7 @@ GOOD = {"q": "a", "source": "en", "target": "de"}
         ({"target": None}, "Invalid request: missing target parameter"),
         ({"source": "zz"}, "zz is not supported"),
         ({"target": "zz"}, "zz is not supported"),
-        ({"source": "e\n\x1b[1m"}, "e??[1m is not supported"),
+        ({"source": "e\n\x1b[1m"}, "e\ufffd\ufffd[1m is not supported"),
         ({"alternatives": -1}, "Invalid request: alternatives parameter is negative"),
         ({"format": "xml"}, "xml format is not supported"),
         ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),

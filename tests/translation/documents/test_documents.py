@@ -69,6 +69,24 @@ def test_layout_and_byte_order_mark_of_plain_text_stay(translator, tmp_path, sen
     assert result.decode() == f"\ufeff  {german}\r\n\r\n --- \r\n"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_command_line_writes_the_same_text_as_a_server(
+    translator, bundle, tmp_path, sentences, encoding
+):
+    first, second = sentences[:2]
+    text = f"  {first}\r\n\r\n{second}\n\t{first} {second}\r{second}".encode(encoding)
+    expected = translated(translator, tmp_path, "a.txt", text)
+    command = ["translate", "--model", str(bundle.path), "--engine", "torch", "--input"]
+    files = [str(tmp_path / "a.txt"), "--output", str(tmp_path / "b.txt")]
+    assert run([*command, *files]) == 0
+    assert (tmp_path / "b.txt").read_bytes() == expected
+
+
+def test_text_without_a_mark_that_looks_like_utf16_is_refused(translator, tmp_path):
+    with pytest.raises(InputError, match=r"^a\.txt:1 is not UTF-8 but looks like UTF-16LE"):
+        translated(translator, tmp_path, "a.txt", "the dog\n".encode("utf-16-le"))
+
+
 def test_a_text_that_is_repeated_is_translated_once(translator, tmp_path, monkeypatch):
     calls = []
     original = Translator.translate

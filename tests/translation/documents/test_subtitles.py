@@ -55,11 +55,33 @@ def test_a_cue_is_one_text_and_a_dialogue_is_several():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("lines", "texts"),
+    [
+        (["who is it?", "- me."], ["who is it?", "me."]),
+        (["- who is it", "now, please?", "- me."], ["who is it now, please?", "me."]),
+        (["<i>who is it?</i>", "<i>\u2013 me.</i>"], ["<i>who is it?</i>", "<i>\u2013 me.</i>"]),
+        (["it is cold:", "-5 degrees"], ["it is cold: -5 degrees"]),
+        (["-how cold?", "-5 degrees"], ["how cold?", "5 degrees"]),
+    ],
+)
+def test_the_dash_of_a_speaker_stays_at_the_start_of_its_line(lines, texts):
+    seen = []
+    cue = "\n".join(["1", "00:00:01,000 --> 00:00:02,000", *lines, ""])
+    assert translated(cue, lambda texts: seen.extend(texts) or texts) == cue
+    assert seen == texts
+
+
 def test_lines_are_balanced_and_tags_have_no_width():
     cue = "1\n00:00:01,000 --> 00:00:02,000\na b\nc d\n"
     text = '<font color="#ffffff">Sehr</font> geehrte Damen und Herren'
     lines = translated(cue, lambda _: [text]).splitlines()[2:]
     assert lines == ['<font color="#ffffff">Sehr</font> geehrte', "Damen und Herren"]
+
+
+def test_control_characters_are_no_spaces():
+    cue = "1\n00:00:01,000 --> 00:00:02,000\na\0b <i x>c</i>\n"
+    assert translated(cue, lambda texts: texts) == cue
 
 
 def test_one_line_that_becomes_too_long_gets_a_second():

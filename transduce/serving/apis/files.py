@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from transduce.errors import printable
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.libretranslate import AUTO, admit, check_pair, read_language
-from transduce.serving.apis.parameters import MULTIPART, Parameters, printable
+from transduce.serving.apis.parameters import MULTIPART, Parameters
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS, translate_bytes

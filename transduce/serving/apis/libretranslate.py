@@ -10,9 +10,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transduce.data.languages import base_language
+from transduce.errors import printable
 from transduce.serving.apis import multilingual
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
-from transduce.serving.apis.parameters import Parameters, printable, read_parameters
+from transduce.serving.apis.parameters import Parameters, read_parameters
 from transduce.serving.refusals import RequestError
 from transduce.serving.service import Service, service_of
 from transduce.translation.documents import FORMATS
@@ -29,8 +30,7 @@ async def translate(request: Request) -> Response:
     service = service_of(request)
     parameters = await read_parameters(request)
     await admit(request, parameters)
-    q = _required(parameters, "q")
-    texts = _texts(q)
+    texts, is_list = _read_texts(parameters)
     source = read_language(service, parameters, "source")
     target = read_language(service, parameters, "target")
     is_html = _read_format(parameters) == "html"
@@ -50,7 +50,7 @@ async def translate(request: Request) -> Response:
         answer["detectedLanguage"] = [_detected(item.detection) for item in planned]
     if alternatives:
         answer["alternatives"] = [_others(translation) for translation in translations]
-    if isinstance(q, list):
+    if is_list:
         return JSONResponse(answer)
     return JSONResponse({name: values[0] for name, values in answer.items()})
 
@@ -60,7 +60,7 @@ async def detect_language(request: Request) -> Response:
     service = service_of(request)
     parameters = await read_parameters(request)
     await admit(request, parameters)
-    texts = _texts(_required(parameters, "q"))
+    texts, _ = _read_texts(parameters)
     service.check_texts(request, texts, too_much=400)
     text = "\n".join(texts)
     found = await service.run(request, lambda: detect(text, [*targets(service.models)]))
@@ -123,11 +123,13 @@ def _required(parameters: Parameters, name: str) -> Any:
     return value
 
 
-def _texts(q: Any) -> list[str]:
-    texts = q if isinstance(q, list) else [q]
+def _read_texts(parameters: Parameters) -> tuple[list[str], bool]:
+    """Return the texts, and whether they are a list: one in JSON, or several q in a form."""
+    texts = parameters.all("q")
+    is_list = len(texts) > 1 or isinstance(_required(parameters, "q"), list)
     if not all(isinstance(text, str) for text in texts):
         raise RequestError(400, "Invalid request: q must be a string or a list of strings")
-    return texts
+    return texts, is_list
 
 
 def read_language(service: Service, parameters: Parameters, name: str) -> str:

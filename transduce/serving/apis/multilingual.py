@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from transduce.data.languages import base_language
+from transduce.errors import printable
 from transduce.serving.apis.languages import Detection, detect, name_of, targets
 from transduce.serving.models import Models, ServedModel
 from transduce.serving.refusals import RequestError
@@ -13,6 +15,7 @@ from transduce.translation.documents.html import without_references
 from transduce.translation.result import Translation
 from transduce.translation.sentences import Split
 
+SHOWN = 40  # characters of a text in a message
 SURE = 90.0  # percent from which a detected language is not doubted
 
 
@@ -56,6 +59,8 @@ def check_pair(models: Models, source: str, target: str) -> None:
 def detect_source(models: Models, text: str, target: str) -> Detection:
     """Return the language of a text among those that can be translated to the target, and it.
 
+    A text that is surely in another language is refused if that is not served at all.
+
     A word such as "bank" may be in both. Only a text that is surely in the target language stays as
     it is, for a translation that is not necessary does less harm than one that is missing.
 
@@ -64,15 +69,27 @@ def detect_source(models: Models, text: str, target: str) -> Detection:
     target = base_language(target)
     known = targets(models)
     possible = [language for language in known if target in known[language]]
-    if possible == [target]:
-        found = detect(text, [*known])
+    is_target_only = possible == [target]
+    found = detect(text, [*known] if is_target_only else possible)
+    if found and found[0].language not in known:
+        _refuse_language(text, found[0].language)
+    if is_target_only:
         return found[0] if found else Detection(target, 0.0)
-    found = detect(text, possible)
     is_sure = bool(found) and found[0].confidence >= SURE
     others = [detection for detection in found if detection.language != target]
     if others and not is_sure:
         return others[0]
     return found[0] if found else Detection("en" if "en" in possible else possible[0], 0.0)
+
+
+def _refuse_language(text: str, language: str) -> NoReturn:
+    shown = printable(" ".join(text.split()))
+    shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+    raise RequestError(
+        400,
+        f'the text "{shown}" seems to be in {name_of(language)} ({language}), which is not '
+        "supported; if it is not, name its language as the source",
+    )
 
 
 def carry_out(

@@ -39,11 +39,6 @@ class Parameters:
         return values
 
 
-def printable(text: str) -> str:
-    """Return what a client sent for a message, as one line without control characters."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 async def read_parameters(request: Request) -> Parameters:
     """Return the parameters of the query string and of the body together."""
     pairs: list[tuple[str, Any]] = _fields(request.url.query)

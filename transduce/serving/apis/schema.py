@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from starlette.requests import Request
 
-from transduce.serving.apis.parameters import printable
+from transduce.errors import printable
 from transduce.serving.refusals import RequestError
 from transduce.translation.sentences import Split
 

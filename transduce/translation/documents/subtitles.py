@@ -19,6 +19,7 @@ _CUE_TEXT = re.compile(
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _POSITION = re.compile(r"(?:\{\\[^{}]*\})*")  # such as {\an8} at the start of a cue
 _TAG = re.compile(r"<[^<>]*>")
+_TAG_OR_SPACE = re.compile(rf"{_TAG.pattern}| ")
 _DASHES = "-\u2013\u2014"  # at the start of a line: a speaker begins
 _SPEAKER = re.compile(rf"\s*[{_DASHES}]\s*(?=\w)|")
 
@@ -30,14 +31,9 @@ def translate_subtitles(job: Job) -> bytes:
     if not cues and text.strip().removeprefix("WEBVTT").strip():
         raise InputError(f"{job.name} has no times such as 00:00:01,000 --> 00:00:02,000")
 
-    # A cue is one text, unless its lines are a dialogue.
-    texts: list[str] = []
-    counts = []
-    for start, end in cues:
-        lines = _LINE_END.split(text[start:end])
-        parts = lines if _is_dialogue(lines) else [" ".join(line.strip() for line in lines)]
-        texts += parts
-        counts.append(len(parts))
+    # What one speaker says in a cue is one text.
+    speakers = [_speakers(_LINE_END.split(text[start:end])) for start, end in cues]
+    texts = [" ".join(map(str.strip, lines)) for cue in speakers for lines in cue]
     # A model takes a sentence behind a dash for the rest of one.
     dashes = [_start(_SPEAKER, text) for text in texts]
     without = [text[len(dash) :] for text, dash in zip(texts, dashes, strict=True)]
@@ -47,13 +43,15 @@ def translate_subtitles(job: Job) -> bytes:
     # Write what is between the cues, and the new cues.
     written = []
     done = 0
-    for (start, end), count in zip(cues, counts, strict=True):
-        parts = [next(translations) for _ in range(count)]
+    for (start, end), cue in zip(cues, speakers, strict=True):
+        new_lines: list[str] = []
+        for lines in cue:
+            translation = next(translations)
+            # In a dialogue, a line stays one.
+            is_kept = len(cue) > 1 and len(lines) == 1
+            new_lines += [translation] if is_kept else _wrap(translation, lines)
         line_end = _LINE_END.search(text, start)
-        new_line = line_end[0] if line_end else "\n"
-        if count == 1:
-            parts = _wrap(parts[0], _LINE_END.split(text[start:end]))
-        written += [text[done:start], new_line.join(parts)]
+        written += [text[done:start], (line_end[0] if line_end else "\n").join(new_lines)]
         done = end
     return encoding.encode("".join([*written, text[done:]]))
 
@@ -76,10 +74,18 @@ def _start(pattern: re.Pattern[str], text: str) -> str:
     return match[0]
 
 
-def _is_dialogue(lines: list[str]) -> bool:
-    return len(lines) > 1 and all(
-        _TAG.sub("", line).lstrip().startswith(tuple(_DASHES)) for line in lines
-    )
+def _speakers(lines: list[str]) -> list[list[str]]:
+    """Return the lines of each speaker: after the first, one begins with a dash."""
+    starts = [_TAG.sub("", line).lstrip()[:2] for line in lines]
+    dashes = tuple(_DASHES)
+    speakers = [lines[:1]]
+    for line, start in zip(lines[1:], starts[1:], strict=True):
+        # -5 is a number, unless the first line is that of a speaker, too.
+        is_number = start[1:].isdigit() and not starts[0].startswith(dashes)
+        if start.startswith(dashes) and not is_number:
+            speakers.append([])
+        speakers[-1].append(line)
+    return speakers
 
 
 def _wrap(translation: str, source_lines: list[str]) -> list[str]:
@@ -97,8 +103,9 @@ def _wrap(translation: str, source_lines: list[str]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     """Return the words of a text; spaces inside a tag do not separate words."""
-    protected = _TAG.sub(lambda tag: tag[0].replace(" ", "\0"), text)
-    return [word.replace("\0", " ") for word in protected.split(" ")]
+    spaces = [found.start() for found in _TAG_OR_SPACE.finditer(text) if found[0] == " "]
+    starts = [0, *(space + 1 for space in spaces)]
+    return [text[start:end] for start, end in zip(starts, [*spaces, len(text)], strict=True)]
 
 
 def _fill(words: list[str], width: int) -> list[str]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 
+from transduce.data.readers.lines import conversion, wide_encoding
 from transduce.errors import InputError
 
+_HEAD = 1 << 12  # bytes by which UTF-16 is recognized that has no mark
+# UTF-32 comes first: its little-endian mark begins with that of UTF-16.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
@@ -32,6 +40,10 @@ class Encoding:
         """Return a text in this encoding."""
         return self.mark + text.encode(self.name, errors)
 
+    def from_utf8(self, data: bytes) -> bytes:
+        """Return a part of a text, which is in UTF-8, in this encoding."""
+        return data if self.name == "utf-8" else data.decode().encode(self.name)
+
 
 def nameable(name: str) -> str | None:
     """Return Python's name of an encoding that a file names, or None if it cannot be true."""
@@ -44,10 +56,7 @@ def nameable(name: str) -> str | None:
 
 def decode(data: bytes, name: str, encoding: str = "utf-8") -> tuple[str, Encoding]:
     """Return the text of a file; a byte-order mark overrules the encoding."""
-    found = Encoding(encoding)
-    for mark, marked_encoding in _MARKS.items():
-        if data.startswith(mark):
-            found = Encoding(marked_encoding, mark)
+    found = _find(data, name, encoding)
     body = data[len(found.mark) :]
     try:
         return body.decode(found.name), found
@@ -56,3 +65,50 @@ def decode(data: bytes, name: str, encoding: str = "utf-8") -> tuple[str, Encodi
             f"{name} is not {found.name.upper()} (byte 0x{body[error.start]:02x} at "
             f"{len(found.mark) + error.start + 1}); convert it first"
         ) from None
+
+
+def utf8_blocks(
+    blocks: Iterable[bytes], name: str, errors: str = "strict"
+) -> tuple[Encoding, Iterator[bytes]]:
+    """Return the encoding of a text that arrives in blocks, and its blocks in UTF-8.
+
+    These have no byte-order mark, and what should be UTF-8 is not checked.
+    """
+    rest = iter(blocks)
+    first = next(rest, b"")
+    # A pipe may give a mark in parts.
+    while any(mark.startswith(first) for mark in _MARKS) and (more := next(rest, b"")):
+        first += more
+    encoding = _find(first, name, "utf-8")
+    body = chain([first[len(encoding.mark) :]], rest)
+    return encoding, body if encoding.name == "utf-8" else _recoded(body, encoding, name, errors)
+
+
+def _find(data: bytes, name: str, default: str) -> Encoding:
+    """Return the encoding that the mark of a text shows, or else the default."""
+    for mark, encoding in _MARKS.items():
+        if data.startswith(mark):
+            return Encoding(encoding, mark)
+    wide = wide_encoding(data[:_HEAD]) if default == "utf-8" else None
+    if wide:
+        raise InputError(conversion(Path(name), 1, wide))
+    return Encoding(default)
+
+
+def _recoded(
+    blocks: Iterable[bytes], encoding: Encoding, name: str, errors: str
+) -> Iterator[bytes]:
+    """Yield blocks in UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding.name)(errors)
+    line = 1
+    for block in chain(blocks, [b""]):
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            line += error.object[: error.start].decode(encoding.name, "replace").count("\n")
+            raise InputError(
+                f"{name}:{line} is not {encoding.name.upper()}; convert it, or go on with "
+                "--errors replace"
+            ) from None
+        line += text.count("\n")
+        yield text.encode()
