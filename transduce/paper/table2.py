@@ -20,6 +20,7 @@ from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_2
 from transduce.paper.results import (
     Result,
+    decimal,
     find_result,
     load_results,
     other_settings,
@@ -142,7 +143,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         name,
         f"{scores['bleu']:.1f}",
         f"{scores['tokenized_bleu']:.1f}",
-        f"{numbers['perplexity']:.2f}",
+        decimal(numbers["perplexity"]),
         f"{numbers['parameters'] / 1e6:.0f}",
         f"{numbers['target_tokens']:,}",
         clock(result.seconds),
