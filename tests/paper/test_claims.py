@@ -22,7 +22,7 @@ from transduce.paper.claims.catalogue import CLAIMS, section
 from transduce.paper.claims.claim import Chart, Context
 from transduce.paper.corpus import find_corpus
 from transduce.paper.results import find_result, save_result
-from transduce.presets import TABLE_3
+from transduce.presets import BASE, TABLE_3
 from transduce.recipe import to_toml
 from transduce.translation.translator import Translator
 
@@ -104,6 +104,14 @@ def test_one_head_is_judged_from_the_results_of_table_3(context, save):
     )
     save("A-h32", 20.6)
     assert claim(context).holds is False  # quality does not drop with too many heads
+
+
+def test_one_head_is_compared_with_the_heads_that_base_had(context, save):
+    save("base", 21.0, model=dataclasses.replace(BASE.model, h=2, d_k=256, d_v=256))
+    save("A-h1", 20.0)
+    finding = CLAIMS["one-head"].experiment(context)
+    assert finding.verdict.startswith("h=2 is best; h=1 is 1.0 BLEU below it")
+    assert [h for h, _ in finding.charts[0].curves["ours"]] == [1, 2]
 
 
 def test_one_head_is_compared_with_rows_like_base_only(context):
