@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json as json_format
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Alpha, Beam, Device, Engine, Precision
-from transduce.cli.output import check_output, write_output
+from transduce.cli.output import STANDARD_OUTPUT, check_output, write_json, write_output
 from transduce.cli.translation import loading
 from transduce.errors import InputError
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from transduce.evaluation.report import Report
     from transduce.translation.translator import Translator
 
-STANDARD_OUTPUT = Path("-")
 MOST_RESAMPLES = 10_000  # sacreBLEU keeps all of them in memory: 6 GB for 3,000 sentences
 
 
@@ -110,10 +108,10 @@ def score(
         check_output(path, [*test_set, *hypothesis])
         if path and outputs.count(path) > 1:
             raise InputError(f"{path} is named for two outputs; give each a file of its own")
-    from transduce.evaluation.test_set import read_parallel
+    from transduce.evaluation.test_set import read_parallel, report_empty_references
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
-    _count_empty(references, test_set[1])
+    report_empty_references(references, test_set[1])
     if ladder:
         _climb(models[0], sources, references, device, json, markdown)
         return
@@ -190,17 +188,6 @@ def _check_ladder(
             raise InputError(f"--{name} has no effect on the ladder; remove it, or --ladder")
 
 
-def _count_empty(references: Sequence[str], path: Path) -> None:
-    """Say how many references are empty: nobody can translate these lines well."""
-    empty = [line for line, text in enumerate(references, start=1) if not text.strip()]
-    if empty:
-        print(
-            f"transduce: {path} has {len(empty):,} empty lines, the first is line {empty[0]:,}; "
-            "any translation of them counts as wrong",
-            file=sys.stderr,
-        )
-
-
 def _load(model: Path, beam: int | None, alpha: float | None, **options: Any) -> Translator:
     from transduce.recipe import adjusted
     from transduce.translation.translator import Translator
@@ -271,7 +258,8 @@ def _climb(
         print(f"transduce: {reason}", file=sys.stderr)
     if json != STANDARD_OUTPUT:
         print_table(ladder.table())
-    _write_json(ladder.to_dict(), json)
+    if json:
+        write_json(json, ladder.to_dict())
     if markdown:
         write_output(markdown, "\n".join(markdown_table(ladder.table())))
 
@@ -290,23 +278,14 @@ def _show(
 
     if json != STANDARD_OUTPUT:
         print_report(report)
-    _write_json(report.to_dict(), json)
+    if json:
+        write_json(json, report.to_dict())
     if markdown:
         write_output(markdown, to_markdown(report))
     if html:
         write_output(html, to_html(report))
     if svg:
         write_output(svg, length_chart(report))
-
-
-def _write_json(values: dict[str, Any], path: Path | None) -> None:
-    if path is None:
-        return
-    text = json_format.dumps(values, ensure_ascii=False)
-    if path == STANDARD_OUTPUT:
-        print(text)
-    else:
-        write_output(path, text + "\n")
 
 
 COMMANDS: dict[str, Command] = {"score": score}
