@@ -94,15 +94,18 @@ def score(
     """
     # Check the arguments and read the files: a mistake shows before the work.
     models, test_set = _split(files, source, reference)
-    _check(models, hypothesis, perplexity=perplexity, out=out)
+    search: dict[str, Any] = {"beam": beam, "alpha": alpha, "engine": engine, "device": device}
+    search |= {"precision": precision, "perplexity": perplexity}
+    _check(models, hypothesis, search, out)
     if not 0 <= resamples <= MOST_RESAMPLES:
         raise InputError(f"--resamples is {resamples}; expected 0 to {MOST_RESAMPLES:,}")
     if worst < 0:
         raise InputError(f"--worst is {worst}; expected at least 0")
     if ladder:
-        ignored: dict[str, Any] = {"beam": beam, "alpha": alpha, "ter": ter, "out": out}
-        ignored |= {"perplexity": perplexity, "engine": engine, "precision": precision}
-        _check_ladder(models, hypothesis, ignored | {"html": html, "svg": svg})
+        ignored = {**search, "device": None, "ter": ter, "out": out, "html": html, "svg": svg}
+        _check_ladder(models, hypothesis, ignored)
+    if STANDARD_OUTPUT in (out, markdown, html, svg):
+        raise InputError("only --json can be printed; name a file instead of - for other outputs")
     outputs = [path for path in (out, json, markdown, html, svg) if path != STANDARD_OUTPUT]
     for path in outputs:
         check_output(path, [*test_set, *hypothesis])
@@ -133,8 +136,7 @@ def score(
         systems, references, sources, ter=ter, test=test, resamples=resamples, worst=worst
     )
     report = with_models(report, [str(model) for model in models], perplexities)
-    source, reference = test_set
-    report = replace(report, source=str(source), reference=str(reference))
+    report = replace(report, source=str(test_set[0]), reference=str(test_set[1]))
     _show(report, json, markdown=markdown, html=html, svg=svg)
 
 
@@ -156,7 +158,7 @@ def _split(
 
 
 def _check(
-    models: Sequence[Path], hypotheses: Sequence[Path], *, perplexity: bool, out: Path | None
+    models: Sequence[Path], hypotheses: Sequence[Path], search: Mapping[str, Any], out: Path | None
 ) -> None:
     """Refuse arguments that do not go together."""
     systems = [*models, *hypotheses]
@@ -170,8 +172,9 @@ def _check(
             raise InputError(f"{path} is given twice; give each system once")
     if out and len(models) != 1:
         raise InputError(f"--out writes the translations of one model, but {len(models)} are given")
-    if perplexity and not models:
-        raise InputError("--perplexity is given without a model; files of translations have none")
+    for name, value in search.items():
+        if not models and _is_given(value):
+            raise InputError(f"--{name} is given without a model; files of translations have none")
 
 
 def _check_ladder(
@@ -184,8 +187,13 @@ def _check_ladder(
             "run: transduce score --ladder RUN SOURCE REFERENCE"
         )
     for name, value in ignored.items():
-        if value not in (None, False, "auto"):
+        if _is_given(value):
             raise InputError(f"--{name} has no effect on the ladder; remove it, or --ladder")
+
+
+def _is_given(value: Any) -> bool:
+    """Return whether an option has another value than its default; 0 is no default."""
+    return value is not False and value not in (None, "auto")
 
 
 def _load(model: Path, beam: int | None, alpha: float | None, **options: Any) -> Translator:
