@@ -32,6 +32,12 @@ def test_a_rival_has_about_as_many_parameters_as_base(name, changes, tolerance):
     assert size == pytest.approx(count_parameters(base.recipe.model), rel=tolerance)
 
 
+def test_a_rival_can_be_built_for_any_width_of_base():
+    plan = Plan(data=BASE.data, overrides=("model.d_model=40",))
+    (row,) = table2.rows(["recurrent"], plan)
+    assert row.recipe.model.d_model == 56  # 11/8 of 40 is 55, which is odd
+
+
 def test_flops_of_any_model_are_counted_as_those_of_the_transformer():
     config = ModelConfig(vocab_size=500, N=2, d_model=64, d_ff=96, h=2, d_k=32, d_v=32)
     expected = count_flops(config, 20).training

@@ -47,7 +47,8 @@ class Rival:
     def sizes(self, base: ModelConfig) -> list[str]:
         """Return its sizes as settings."""
         layers = max(1, round(self.layers * base.N))
-        return [f"model.N={layers}", f"model.d_model={round(self.width * base.d_model)}"]
+        width = 2 * round(self.width * base.d_model / 2)  # even, as the settings expect
+        return [f"model.N={layers}", f"model.d_model={width}"]
 
 
 RIVALS = {
