@@ -198,6 +198,16 @@ def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
     assert "0.0 GB" in base
 
 
+def test_a_dry_run_counts_rows_of_other_settings_as_not_done(text, out, capsys):
+    options = ("--rows", "base", "--dry-run", "training.tokens_per_step=800")
+    assert command(text, out, *options) == 0
+    base, total = capsys.readouterr().out.splitlines()[1:]
+    assert base.endswith("other settings")
+    assert base.split()[4] == total.split()[5]  # the time
+    assert command(text, out, "--rows", "base", "--dry-run") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("done")
+
+
 def test_a_dry_run_says_how_much_disk_the_checkpoints_take(text, tmp_path, capsys):
     words = ["paper", "table3", str(text), "--out", str(tmp_path), "--rows", "base", "big"]
     assert run([*words, "--dry-run", "data.tokenizer.vocab_size=37000"]) == 0
