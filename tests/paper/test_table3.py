@@ -334,7 +334,9 @@ def test_a_damaged_result_is_named(out, capsys):
         (lambda row: row.update(note="good"), "the key note is not known"),
         (lambda row: row.update(row="big"), "row is 'big', but its place is that of 'base'"),
         (lambda row: row.update(hardware=[]), "hardware is [], expected an object"),
+        (lambda row: row["hardware"].update(gpus={}), "hardware.gpus is {}, expected a number"),
         (lambda row: row.update(curves={"loss": [[1]]}), "curves is"),
+        (lambda row: row.update(curves={"loss": [[1, 1e200]]}), "curves is"),
         (lambda row: row["numbers"].pop("perplexity"), "the key numbers.perplexity is missing"),
         (
             lambda row: row["numbers"]["validation"].update(bleu="22.6"),

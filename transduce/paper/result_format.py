@@ -7,6 +7,7 @@ their types.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,14 @@ def _are_points(value: Any) -> bool:
 
 
 def _is_point(value: Any) -> bool:
-    """Return whether a value is a pair of numbers; a run that diverged has NaN among them."""
-    return isinstance(value, list) and [type(x) in (int, float) for x in value] == [True, True]
+    return isinstance(value, list) and list(map(_is_coordinate, value)) == [True, True]
+
+
+def _is_coordinate(value: Any) -> bool:
+    """Return whether a chart can show or leave out a value: NaN, as of a run that diverged, too."""
+    if type(value) is float and not math.isfinite(value):
+        return True
+    return is_number(value) and abs(value) < 1e100
 
 
 def _by_name(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -63,7 +70,7 @@ RESULT: dict[str, Format] = {
     "numbers": OBJECT,
     "seconds": NUMBER,
     "commit": TEXT,
-    "hardware": OBJECT,
+    "hardware": {"gpus": POSITIVE},
     "flops": NUMBER_OR_NULL,
     "recipe": TEXT,
     "corpus": TEXT,
@@ -105,8 +112,8 @@ PARTS: dict[str, dict[str, Format]] = {
     "table4": {**_TRAINED, "numbers": {**_MODEL, "parsing": dict.fromkeys(_PARSING, NUMBER)}},
     "claims": {"numbers": {"holds": FLAG_OR_NULL, "verdict": TEXT, "charts": [_CHART]}},
 }
-# What may be absent: results of older versions, text without a test set, rows without a ladder.
-OPTIONAL = {"text", "sequences", "test", "ladder"}
+# What may be absent: in results of older versions, on a CPU, without a test set or a ladder.
+OPTIONAL = {"text", "sequences", "gpus", "test", "ladder"}
 
 
 def check_result(content: Any, part: str, row: str) -> None:
