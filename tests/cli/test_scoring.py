@@ -99,10 +99,19 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
             ["--ladder", "x", "test.en", "test.de", "--precision", "int8"],
             "--precision has no effect on the ladder",
         ),
+        (["--ladder", "x", "test.en", "test.de", "--alpha", "0"], "--alpha has no effect on the"),
         (["--ladder", "x", "test.en", "test.de", "--html", "y"], "--html has no effect on the"),
         (
             ["--hypothesis", "good.de", "test.en", "test.de", "--perplexity"],
             "--perplexity is given without a model",
+        ),
+        (
+            ["--hypothesis", "good.de", "test.en", "test.de", "--beam", "0"],
+            "--beam is given without a model; files of translations have none",
+        ),
+        (
+            ["--hypothesis", "good.de", "test.en", "test.de", "--markdown", "-"],
+            "only --json can be printed; name a file instead of - for other outputs",
         ),
         (["x", "y", "test.en", "test.de", "--out", "z"], "--out writes the translations of one"),
         (

@@ -3,6 +3,7 @@
 import pytest
 
 from transduce.corpora.phrases import write_phrases
+from transduce.paper.results import Result
 
 SMALL = (
     "model.N=1",
@@ -17,6 +18,19 @@ SMALL = (
     "search.beam_size=1",
 )
 BUDGET = 4e-5  # four steps
+
+
+def trained(part, row, *, bleu=20.0, tokens_per_second=1000.0, **changes):
+    """Return a result as training writes it."""
+    numbers = {
+        "perplexity": 9.0,
+        "parameters": 1,
+        "target_tokens": 1,
+        "tokens_per_second": tokens_per_second,
+        "validation": {"bleu": bleu, "tokenized_bleu": bleu},
+    }
+    values = {"numbers": numbers, "seconds": 1, "commit": "", "hardware": {}, "flops": 1.0}
+    return Result(part=part, row=row, **{**values, "budget": 0.1, **changes})
 
 
 @pytest.fixture(scope="session")

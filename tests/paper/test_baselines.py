@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from transduce.config import ModelConfig, SearchConfig
 from transduce.engines.torch import TorchEngine
 from transduce.model import Tokens
+from transduce.paper.baselines import convolutional
 from transduce.paper.baselines.convolutional import ConvolutionalModel
 from transduce.paper.baselines.recurrent import RecurrentModel
 
@@ -132,3 +133,16 @@ def test_a_new_rival_guesses_evenly(kind):
     logits, _ = model.decode(target, model.encode(source))
     loss = F.cross_entropy(logits.flatten(0, 1), torch.randint(2, 499, (8 * 15,)))
     assert float(loss.detach()) == pytest.approx(math.log(500), rel=0.05)
+
+
+def test_attention_of_the_convolutional_rival_is_equation_1():
+    """Without the scale, or with a factor that grows with the source, it diverges in training."""
+    torch.manual_seed(0)
+    attention = convolutional.Attention(64)
+    x, embedded = torch.randn(2, 5, 64), torch.randn(2, 5, 64)
+    keys, values = torch.randn(2, 9, 64), torch.randn(2, 9, 64)
+    allowed = torch.arange(9) < torch.tensor([[9], [4]])
+    state = convolutional.ConvolutionalState(keys, values, allowed, 0, ())
+    queries = (attention.w_q(x) + embedded) / math.sqrt(2)
+    found = F.scaled_dot_product_attention(queries, keys, values, allowed.unsqueeze(1))
+    torch.testing.assert_close(attention(x, embedded, state), attention.w_o(found))

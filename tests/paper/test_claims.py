@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 import torch
 
+from tests.paper.conftest import trained
 from transduce.cli.commands import run
 from transduce.evaluation.test_set import read_sets
 from transduce.paper.claims import (
@@ -20,7 +21,9 @@ from transduce.paper.claims import (
 from transduce.paper.claims.catalogue import CLAIMS, section
 from transduce.paper.claims.claim import Chart, Context
 from transduce.paper.corpus import find_corpus
-from transduce.paper.results import Result, find_result, save_result
+from transduce.paper.results import find_result, save_result
+from transduce.presets import BASE, TABLE_3
+from transduce.recipe import to_toml
 from transduce.translation.translator import Translator
 
 CPU = torch.device("cpu")
@@ -70,23 +73,27 @@ def test_the_toy_task_is_to_write_backwards():
     assert (inputs[:, 1:] == labels[:, :5]).all()
 
 
-def test_one_head_is_judged_from_the_results_of_table_3(context):
+@pytest.fixture
+def save(context):
+    """A function that saves a row of Table 3 with a BLEU and the recipe of its name."""
+
+    def save(name, bleu, **changes):
+        recipe = dataclasses.replace(TABLE_3[name.partition("-seed")[0]], **changes)
+        save_result(context.out, trained("table3", name, bleu=bleu, recipe=to_toml(recipe)))
+
+    return save
+
+
+def test_one_head_is_judged_from_the_results_of_table_3(context, save):
     claim = CLAIMS["one-head"].experiment
     assert claim(context).holds is None
     for name, bleu in {"base": 20.0, "A-h1": 19.0, "A-h16": 20.5}.items():
-        numbers = {"validation": {"bleu": bleu}}
-        row = Result(part="table3", row=name, numbers=numbers, seconds=1, commit="", hardware={})
-        save_result(context.out, row)
+        save(name, bleu)
     finding = claim(context)
     assert finding.holds is None
     assert finding.verdict == (
         "h=16 is best; h=1 is 1.5 BLEU below it (in the paper 0.9). The row A-h32 is missing."
     )
-
-    def save(name, bleu, **changes):
-        numbers = {"validation": {"bleu": bleu}}
-        save_result(context.out, dataclasses.replace(row, row=name, numbers=numbers, **changes))
-
     save("A-h32", 20.1)
     assert claim(context).holds
     save("base-seed2", 20.5)
@@ -99,11 +106,17 @@ def test_one_head_is_judged_from_the_results_of_table_3(context):
     assert claim(context).holds is False  # quality does not drop with too many heads
 
 
+def test_one_head_is_compared_with_the_heads_that_base_had(context, save):
+    save("base", 21.0, model=dataclasses.replace(BASE.model, h=2, d_k=256, d_v=256))
+    save("A-h1", 20.0)
+    finding = CLAIMS["one-head"].experiment(context)
+    assert finding.verdict.startswith("h=2 is best; h=1 is 1.0 BLEU below it")
+    assert [h for h, _ in finding.charts[0].curves["ours"]] == [1, 2]
+
+
 def test_one_head_is_compared_with_rows_like_base_only(context):
     for name, bleu, budget in (("base", 20, 0.1), ("A-h1", 5, 0.01), ("A-h32", 5, 0.01)):
-        numbers = {"validation": {"bleu": bleu}}
-        values = {"seconds": 1, "commit": "", "hardware": {}, "budget": budget}
-        save_result(context.out, Result(part="table3", row=name, numbers=numbers, **values))
+        save_result(context.out, trained("table3", name, bleu=bleu, budget=budget))
     finding = CLAIMS["one-head"].experiment(context)
     assert finding.holds is None
     assert finding.verdict == "The rows base and A-h1 of Table 3 are missing, or not comparable."

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.paper.conftest import BUDGET, SMALL
+from tests.paper.conftest import BUDGET, SMALL, trained
 from transduce.cli.commands import run
 from transduce.config import ModelConfig
 from transduce.describe import count_flops, count_parameters
@@ -14,7 +14,7 @@ from transduce.paper import table2
 from transduce.paper.corpus import find_corpus
 from transduce.paper.experiment import Plan
 from transduce.paper.flops import count_training_flops, estimated_flops
-from transduce.paper.results import Result, load_results, save_result
+from transduce.paper.results import load_results, save_result
 from transduce.presets import BASE
 from transduce.recipe import to_toml
 
@@ -30,6 +30,12 @@ def test_a_rival_has_about_as_many_parameters_as_base(name, changes, tolerance):
     with torch.device("meta"):
         size = sum(weight.numel() for weight in rival.model(rival.recipe.model).parameters())
     assert size == pytest.approx(count_parameters(base.recipe.model), rel=tolerance)
+
+
+def test_a_rival_can_be_built_for_any_width_of_base():
+    plan = Plan(data=BASE.data, overrides=("model.d_model=40",))
+    (row,) = table2.rows(["recurrent"], plan)
+    assert row.recipe.model.d_model == 56  # 11/8 of 40 is 55, which is odd
 
 
 def test_flops_of_any_model_are_counted_as_those_of_the_transformer():
@@ -84,22 +90,9 @@ def test_rivals_of_another_budget_or_other_settings_are_marked_and_not_judged(tm
     rows = table2.rows(["base", "recurrent", "convolutional"], plan)
     base_recipe, recurrent, convolutional = (to_toml(row.recipe) for row in rows)
     shorter = convolutional.replace("tokens_per_step = 25000", "tokens_per_step = 2500")
-    numbers = {"test": {"bleu": 20.0, "tokenized_bleu": 20.0}, "perplexity": 9.0}
-    numbers |= {"parameters": 1, "target_tokens": 1}
-    numbers |= {"tokens_per_second": 1000}
-    base = Result(
-        part="table3",
-        row="base",
-        numbers=numbers,
-        seconds=1,
-        commit="",
-        hardware={},
-        budget=0.1,
-        recipe=base_recipe,
-    )
+    base = trained("table3", "base", recipe=base_recipe)
     save_result(tmp_path, base)
-    slower = numbers | {"tokens_per_second": 500}
-    rival = replace(base, part="table2", row="recurrent", recipe=recurrent, numbers=slower)
+    rival = trained("table2", "recurrent", recipe=recurrent, tokens_per_second=500.0)
     save_result(tmp_path, rival)
     time = table2.equal_time_row("equal-time-recurrent", plan, tmp_path)
     assert time.recipe.training.steps == 5_000
@@ -123,9 +116,7 @@ def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, caps
 
 def test_equal_time_follows_the_speeds_of_its_own_seed(text, tmp_path):
     for part, row, speed in (("table3", "base-seed2", 4.0), ("table2", "recurrent-seed2", 2.0)):
-        numbers = {"tokens_per_second": speed}
-        result = Result(part=part, row=row, numbers=numbers, seconds=1, commit="", hardware={})
-        save_result(tmp_path, result)
+        save_result(tmp_path, trained(part, row, tokens_per_second=speed))
     plan = Plan(data=find_corpus(str(text), tmp_path), budget=0.1, seed=2)
     row = table2.equal_time_row("equal-time-recurrent", plan, tmp_path)
     assert set(table2._results(tmp_path)) == {"base-seed2", "recurrent-seed2"}

@@ -198,6 +198,16 @@ def test_a_dry_run_estimates_the_time_from_a_speed(text, tmp_path, capsys):
     assert "0.0 GB" in base
 
 
+def test_a_dry_run_counts_rows_of_other_settings_as_not_done(text, out, capsys):
+    options = ("--rows", "base", "--dry-run", "training.tokens_per_step=800")
+    assert command(text, out, *options) == 0
+    base, total = capsys.readouterr().out.splitlines()[1:]
+    assert base.endswith("other settings")
+    assert base.split()[4] == total.split()[5]  # the time
+    assert command(text, out, "--rows", "base", "--dry-run") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("done")
+
+
 def test_a_dry_run_says_how_much_disk_the_checkpoints_take(text, tmp_path, capsys):
     words = ["paper", "table3", str(text), "--out", str(tmp_path), "--rows", "base", "big"]
     assert run([*words, "--dry-run", "data.tokenizer.vocab_size=37000"]) == 0
@@ -315,3 +325,52 @@ def test_a_damaged_result_is_named(out, capsys):
     (out / "table3" / "base.json").write_text('{"version": 1}')
     assert run(["paper", "report", "--out", str(out)]) == 2
     assert "base.json cannot be read as a result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda row: row.pop("seconds"), "the key seconds is missing"),
+        (lambda row: row.update(note="good"), "the key note is not known"),
+        (lambda row: row.update(row="big"), "row is 'big', but its place is that of 'base'"),
+        (lambda row: row.update(hardware=[]), "hardware is [], expected an object"),
+        (lambda row: row["hardware"].update(gpus={}), "hardware.gpus is {}, expected a number"),
+        (lambda row: row.update(curves={"loss": [[1]]}), "curves is"),
+        (lambda row: row.update(curves={"loss": [[1, 1e200]]}), "curves is"),
+        (lambda row: row["numbers"].pop("perplexity"), "the key numbers.perplexity is missing"),
+        (
+            lambda row: row["numbers"]["validation"].update(bleu="22.6"),
+            'numbers.validation.bleu is "22.6", expected a number',
+        ),
+        (
+            lambda row: row["numbers"].update(target_tokens=0),
+            "numbers.target_tokens is 0, expected a number above 0",
+        ),
+        (
+            lambda row: row["numbers"]["ladder"][1].pop("score"),
+            "the key numbers.ladder[1].score is missing",
+        ),
+        (lambda row: row["numbers"].update(ladder=7), "numbers.ladder is 7, expected a list"),
+        (lambda row: row.update(recipe="model = 5"), "has a recipe that cannot be read"),
+        (lambda row: row.update(recipe="= 5"), "has a recipe that cannot be read"),
+    ],
+)
+def test_a_result_edited_by_hand_is_refused_with_its_file_and_key(change, found, out, capsys):
+    path = out / "table3" / "base.json"
+    row = json.loads(path.read_text())
+    change(row)
+    path.write_text(json.dumps(row))
+    assert run(["paper", "report", "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "table3/base.json" in line
+    assert found in line
+
+
+def test_a_row_with_an_infinite_loss_is_reported(out):
+    path = out / "table3" / "D-ls0.0.json"
+    row = json.loads(path.read_text())
+    row["numbers"]["perplexity"] = None
+    path.write_text(json.dumps(row))
+    assert run(["paper", "report", "--out", str(out)]) == 0
+    page = (out / "report.md").read_text(encoding="utf-8")
+    assert "| D-ls0.0 | 0.0 | " not in page

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transduce.errors import InputError
+
+STANDARD_OUTPUT = Path("-")
 
 
 def check_output(path: Path | None, inputs: Sequence[Path] = ()) -> None:
@@ -26,6 +30,15 @@ def write_output(path: Path, text: str) -> None:
     with whole_file(path) as file:
         file.write(text.encode())
     name_output(path)
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write a file with JSON, or print it if the path is that of the standard output."""
+    text = json.dumps(values, ensure_ascii=False)
+    if path == STANDARD_OUTPUT:
+        print(text)
+    else:
+        write_output(path, text + "\n")
 
 
 def name_output(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json as json_format
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from transduce.cli.arguments import Command, Help
 from transduce.cli.options import Alpha, Beam, Device, Engine, Precision
-from transduce.cli.output import check_output, write_output
+from transduce.cli.output import STANDARD_OUTPUT, check_output, write_json, write_output
 from transduce.cli.translation import loading
 from transduce.errors import InputError
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from transduce.evaluation.report import Report
     from transduce.translation.translator import Translator
 
-STANDARD_OUTPUT = Path("-")
 MOST_RESAMPLES = 10_000  # sacreBLEU keeps all of them in memory: 6 GB for 3,000 sentences
 
 
@@ -96,24 +94,27 @@ def score(
     """
     # Check the arguments and read the files: a mistake shows before the work.
     models, test_set = _split(files, source, reference)
-    _check(models, hypothesis, perplexity=perplexity, out=out)
+    search: dict[str, Any] = {"beam": beam, "alpha": alpha, "engine": engine, "device": device}
+    search |= {"precision": precision, "perplexity": perplexity}
+    _check(models, hypothesis, search, out)
     if not 0 <= resamples <= MOST_RESAMPLES:
         raise InputError(f"--resamples is {resamples}; expected 0 to {MOST_RESAMPLES:,}")
     if worst < 0:
         raise InputError(f"--worst is {worst}; expected at least 0")
     if ladder:
-        ignored: dict[str, Any] = {"beam": beam, "alpha": alpha, "ter": ter, "out": out}
-        ignored |= {"perplexity": perplexity, "engine": engine, "precision": precision}
-        _check_ladder(models, hypothesis, ignored | {"html": html, "svg": svg})
+        ignored = {**search, "device": None, "ter": ter, "out": out, "html": html, "svg": svg}
+        _check_ladder(models, hypothesis, ignored)
+    if STANDARD_OUTPUT in (out, markdown, html, svg):
+        raise InputError("only --json can be printed; name a file instead of - for other outputs")
     outputs = [path for path in (out, json, markdown, html, svg) if path != STANDARD_OUTPUT]
     for path in outputs:
         check_output(path, [*test_set, *hypothesis])
         if path and outputs.count(path) > 1:
             raise InputError(f"{path} is named for two outputs; give each a file of its own")
-    from transduce.evaluation.test_set import read_parallel
+    from transduce.evaluation.test_set import read_parallel, report_empty_references
 
     sources, references, *hypotheses = read_parallel([*test_set, *hypothesis])
-    _count_empty(references, test_set[1])
+    report_empty_references(references, test_set[1])
     if ladder:
         _climb(models[0], sources, references, device, json, markdown)
         return
@@ -135,8 +136,7 @@ def score(
         systems, references, sources, ter=ter, test=test, resamples=resamples, worst=worst
     )
     report = with_models(report, [str(model) for model in models], perplexities)
-    source, reference = test_set
-    report = replace(report, source=str(source), reference=str(reference))
+    report = replace(report, source=str(test_set[0]), reference=str(test_set[1]))
     _show(report, json, markdown=markdown, html=html, svg=svg)
 
 
@@ -158,7 +158,7 @@ def _split(
 
 
 def _check(
-    models: Sequence[Path], hypotheses: Sequence[Path], *, perplexity: bool, out: Path | None
+    models: Sequence[Path], hypotheses: Sequence[Path], search: Mapping[str, Any], out: Path | None
 ) -> None:
     """Refuse arguments that do not go together."""
     systems = [*models, *hypotheses]
@@ -172,8 +172,9 @@ def _check(
             raise InputError(f"{path} is given twice; give each system once")
     if out and len(models) != 1:
         raise InputError(f"--out writes the translations of one model, but {len(models)} are given")
-    if perplexity and not models:
-        raise InputError("--perplexity is given without a model; files of translations have none")
+    for name, value in search.items():
+        if not models and _is_given(value):
+            raise InputError(f"--{name} is given without a model; files of translations have none")
 
 
 def _check_ladder(
@@ -186,19 +187,13 @@ def _check_ladder(
             "run: transduce score --ladder RUN SOURCE REFERENCE"
         )
     for name, value in ignored.items():
-        if value not in (None, False, "auto"):
+        if _is_given(value):
             raise InputError(f"--{name} has no effect on the ladder; remove it, or --ladder")
 
 
-def _count_empty(references: Sequence[str], path: Path) -> None:
-    """Say how many references are empty: nobody can translate these lines well."""
-    empty = [line for line, text in enumerate(references, start=1) if not text.strip()]
-    if empty:
-        print(
-            f"transduce: {path} has {len(empty):,} empty lines, the first is line {empty[0]:,}; "
-            "any translation of them counts as wrong",
-            file=sys.stderr,
-        )
+def _is_given(value: Any) -> bool:
+    """Return whether an option has another value than its default; 0 is no default."""
+    return value is not False and value not in (None, "auto")
 
 
 def _load(model: Path, beam: int | None, alpha: float | None, **options: Any) -> Translator:
@@ -271,7 +266,8 @@ def _climb(
         print(f"transduce: {reason}", file=sys.stderr)
     if json != STANDARD_OUTPUT:
         print_table(ladder.table())
-    _write_json(ladder.to_dict(), json)
+    if json:
+        write_json(json, ladder.to_dict())
     if markdown:
         write_output(markdown, "\n".join(markdown_table(ladder.table())))
 
@@ -290,23 +286,14 @@ def _show(
 
     if json != STANDARD_OUTPUT:
         print_report(report)
-    _write_json(report.to_dict(), json)
+    if json:
+        write_json(json, report.to_dict())
     if markdown:
         write_output(markdown, to_markdown(report))
     if html:
         write_output(html, to_html(report))
     if svg:
         write_output(svg, length_chart(report))
-
-
-def _write_json(values: dict[str, Any], path: Path | None) -> None:
-    if path is None:
-        return
-    text = json_format.dumps(values, ensure_ascii=False)
-    if path == STANDARD_OUTPUT:
-        print(text)
-    else:
-        write_output(path, text + "\n")
 
 
 COMMANDS: dict[str, Command] = {"score": score}

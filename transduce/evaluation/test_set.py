@@ -65,6 +65,17 @@ def read_parallel(paths: Sequence[Path], languages: Sequence[str] = ()) -> list[
     return texts
 
 
+def report_empty_references(references: Sequence[str], path: Path) -> None:
+    """Say how many references are empty: nobody can translate these lines well."""
+    empty = [line for line, text in enumerate(references, start=1) if not text.strip()]
+    if empty:
+        print(
+            f"transduce: {path} has {len(empty):,} empty lines, the first is line {empty[0]:,}; "
+            "any translation of them counts as wrong",
+            file=sys.stderr,
+        )
+
+
 def translate_test_set(
     translator: Translator, sources: Sequence[str], title: str = "translating"
 ) -> list[str]:

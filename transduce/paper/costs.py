@@ -13,9 +13,10 @@ from transduce.monitoring.terminal import clock
 from transduce.paper.experiment import Row
 from transduce.paper.flops import count_training_flops
 from transduce.paper.page import Table
-from transduce.paper.results import Result, find_result
+from transduce.paper.results import Result, changed_settings, find_result, parse_recipe
 
 UNKNOWN = "?"
+DONE = "done"
 
 
 def cost_table(rows: Sequence[Row], out: Path, tokens_per_second: float | None) -> Table:
@@ -35,8 +36,8 @@ def cost_table(rows: Sequence[Row], out: Path, tokens_per_second: float | None) 
         training = row.recipe.training
         flops = flops_of(row)
         seconds = flops / speed if speed else None
-        state = "done" if row.name in measured else "to do"
-        if seconds is not None and row.name not in measured:
+        state = _state(row, found[row.name])
+        if seconds is not None and state != DONE:
             total_seconds += seconds
         tokens = training.steps * training.tokens_per_step
         disk = f"{checkpoint_bytes(row) / 1e9:.1f} GB"
@@ -47,6 +48,15 @@ def cost_table(rows: Sequence[Row], out: Path, tokens_per_second: float | None) 
     total = clock(total_seconds) if speed else UNKNOWN
     lines.append(("in all, still to do", "", "", "", total, "", ""))
     return Table(("row", "steps", "target tokens", "FLOPs", "time", "disk", "state"), lines)
+
+
+def _state(row: Row, result: Result | None) -> str:
+    """Return whether a row is done; a result of other settings is not one of this row."""
+    if result is None:
+        return "to do"
+    # Whether its text is the same is only known after all of it has been read.
+    changed = changed_settings(parse_recipe(result), row.recipe, is_same_text=True)
+    return "other settings" if changed else DONE
 
 
 def checkpoint_bytes(row: Row) -> int:

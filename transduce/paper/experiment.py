@@ -161,7 +161,7 @@ def _finished(row: Row, out: Path, text: str) -> Result | None:
             f"{path} was measured with other text than {row.corpus} names now; use another folder "
             "with --out, or delete the file and its run"
         )
-    recipe = parse_recipe(done.recipe)
+    recipe = parse_recipe(done)
     changed = changed_settings(recipe, row.recipe, is_same_text=done.text == text)
     if changed:
         name, (before, now) = next(iter(changed.items()))

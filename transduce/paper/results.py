@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from transduce.config import CorpusConfig, Recipe
-from transduce.errors import DataError
+from transduce.errors import ConfigError, DataError
 from transduce.monitoring.software import commit, version
+from transduce.paper.result_format import check_result
 from transduce.recipe import differences, update_recipe
 from transduce.storage.disk import whole_file
 
@@ -56,13 +57,15 @@ def load_result(path: Path) -> Result:
     """Read one result."""
     try:
         content = json.loads(path.read_bytes())
-        version = content.pop("version")
+        version = content.pop("version", None) if isinstance(content, dict) else None
         if version != VERSION:
             raise ValueError(f"its format is {version}, expected {VERSION}")
+        check_result(content, path.parent.name, path.stem)
         return Result(**content)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} cannot be read as a result ({error}); delete it and run its row again"
+            f"{path} cannot be read as a result ({error}); mend it, or delete it and run its row "
+            "again"
         ) from None
 
 
@@ -77,9 +80,15 @@ def load_results(out: Path, part: str) -> dict[str, Result]:
     return {path.stem: load_result(path) for path in sorted((out / part).glob("*.json"))}
 
 
-def parse_recipe(toml: str) -> Recipe:
+def parse_recipe(result: Result) -> Recipe:
     """Return the recipe of a result."""
-    return update_recipe(Recipe(), tomllib.loads(toml))
+    try:
+        return update_recipe(Recipe(), tomllib.loads(result.recipe))
+    except (ValueError, ConfigError) as error:
+        raise DataError(
+            f"the result {result.part}/{result.row}.json has a recipe that cannot be read "
+            f"({error}); mend it, or delete the file and run its row again"
+        ) from None
 
 
 def changed_settings(
@@ -109,6 +118,11 @@ def _nameless(corpora: Sequence[CorpusConfig]) -> tuple[CorpusConfig, ...]:
     return tuple(replace(corpus, source=("",), target=()) for corpus in corpora)
 
 
+def decimal(number: float | None) -> str:
+    """Return a number with two decimals, or nothing where it could not be computed."""
+    return "" if number is None else f"{number:.2f}"
+
+
 def remarks(result: Result, commit: str, reasons: Sequence[str] = ()) -> str:
     """Return what distinguishes a result from others: its code, and why it is unlike base."""
     parts = []
@@ -130,8 +144,8 @@ def unlike(result: Result, base: Result | None) -> list[str]:
 def other_settings(result: Result, base: Result, expected: Collection[str]) -> list[str]:
     """Return the settings that differ from base's, besides those that are expected to, in words."""
     found = changed_settings(
-        parse_recipe(result.recipe),
-        parse_recipe(base.recipe),
+        parse_recipe(result),
+        parse_recipe(base),
         is_same_text=bool(result.text) and result.text == base.text,
     )
     others = found.keys() - {*expected, "training.learning_rate", "training.seed"}

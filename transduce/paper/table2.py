@@ -20,6 +20,7 @@ from transduce.paper.page import Figure, Section, Table
 from transduce.paper.reference import TABLE_2
 from transduce.paper.results import (
     Result,
+    decimal,
     find_result,
     load_results,
     other_settings,
@@ -46,7 +47,8 @@ class Rival:
     def sizes(self, base: ModelConfig) -> list[str]:
         """Return its sizes as settings."""
         layers = max(1, round(self.layers * base.N))
-        return [f"model.N={layers}", f"model.d_model={round(self.width * base.d_model)}"]
+        width = 2 * round(self.width * base.d_model / 2)  # even, as the settings expect
+        return [f"model.N={layers}", f"model.d_model={width}"]
 
 
 RIVALS = {
@@ -142,7 +144,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         name,
         f"{scores['bleu']:.1f}",
         f"{scores['tokenized_bleu']:.1f}",
-        f"{numbers['perplexity']:.2f}",
+        decimal(numbers["perplexity"]),
         f"{numbers['parameters'] / 1e6:.0f}",
         f"{numbers['target_tokens']:,}",
         clock(result.seconds),

@@ -14,6 +14,7 @@ from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.results import (
     Result,
+    decimal,
     load_results,
     other_settings,
     remarks,
@@ -92,7 +93,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
     note = "missing"
     parameters = count_parameters(TABLE_3[row].model)
     if result is not None:
-        perplexity = f"{result.numbers['perplexity']:.2f}"
+        perplexity = decimal(result.numbers["perplexity"])
         bleu = f"{_bleu(result):.1f}"
         parameters = result.numbers["parameters"]
         note = remarks(result, commit, _unlike(result, base) if base else ())

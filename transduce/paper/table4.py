@@ -24,7 +24,14 @@ from transduce.paper.budget import changed_recipe, with_the_papers_rate
 from transduce.paper.experiment import Row
 from transduce.paper.page import Section, Table
 from transduce.paper.reference import TABLE_4
-from transduce.paper.results import Result, find_result, load_results, remarks, result_path
+from transduce.paper.results import (
+    Result,
+    decimal,
+    find_result,
+    load_results,
+    remarks,
+    result_path,
+)
 from transduce.paper.trees import Tree, linearize, read_trees
 from transduce.presets import PARSER
 from transduce.translation.translator import Translator
@@ -245,7 +252,7 @@ def _line(name: str, result: Result, commit: str) -> list[str]:
         f"{scores['f1']:.1f}",
         f"{scores['exact']:,}",
         f"{scores['malformed']:,}",
-        f"{result.numbers['perplexity']:.2f}",
+        decimal(result.numbers["perplexity"]),
         remarks(result, commit),
     ]
 

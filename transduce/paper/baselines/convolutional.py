@@ -2,6 +2,11 @@
 
 Every layer is a convolution with a gated linear unit and a residual connection; every decoder layer
 attends to the encoder's output. A decoder layer sees its own and the K - 1 positions before.
+
+With Adam and the Transformer's learning rate, ConvS2S diverges at d_model = 512. So attention here
+departs from it in two ways. Scores are divided by sqrt(d), as in the Transformer: otherwise one
+step changes them by several units. What attention finds is not multiplied by sqrt(m) for a source
+of m positions: what all positions share would change with the length.
 """
 
 from __future__ import annotations
@@ -21,9 +26,7 @@ from transduce.paper.baselines.embeddings import build_embeddings
 
 K = 3  # width of every convolution
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two
-# The deviation of embeddings at first. Attention here has no scale: with embeddings of deviation 1
-# it would look at a single position from the start, where no gradient gets through.
-SMALL = 0.1
+SMALL = 0.1  # the deviation of embeddings at first; no layer normalizes what they grow into
 
 
 class GatedConvolution(nn.Module):
@@ -53,13 +56,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, embedded: Tensor, state: ConvolutionalState) -> Tensor:
         """(B, T, d), (B, T, d) -> (B, T, d)."""
         queries = (self.w_q(x) + embedded) * HALF
-        scores = queries @ state.keys.transpose(1, 2)  # (B, T, S)
+        scores = queries @ state.keys.transpose(1, 2) / math.sqrt(x.size(-1))  # (B, T, S)
         lowest = torch.finfo(scores.dtype).min
         weights = scores.masked_fill(~state.allowed.unsqueeze(1), lowest).softmax(dim=-1)
-        # A mean over m positions has a smaller variance: undo that.
-        positions = state.allowed.sum(dim=1)[:, None, None]
-        found = (weights @ state.values) * positions.to(x.dtype).sqrt()
-        result: Tensor = self.w_o(found)
+        result: Tensor = self.w_o(weights @ state.values)
         return result
 
 
