@@ -13,6 +13,7 @@ from transduce.errors import BundleError, ConfigError, InputError
 from transduce.search.hypothesis import Hypothesis
 from transduce.serving import models as models_module
 from transduce.serving.models import load_models
+from transduce.storage import installed
 from transduce.storage.bundle import save_bundle
 
 
@@ -52,6 +53,21 @@ def test_a_damaged_bundle_is_named_and_the_others_are_served(bundle, copies, sai
         status, answer = server.post("/v1/translate", {"text": "a", "model": "damaged"})
         assert status == 404
         assert "model.safetensors" in answer["error"]
+
+
+def test_without_a_place_all_models_of_the_package_are_served(
+    bundle, copies, said, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(installed, "PACKAGED", tmp_path)
+    for name in ("de-en", "en-de"):
+        shutil.copytree(bundle.path, tmp_path / name)
+    assert [model.name for model in load(said).served] == ["en-de", "de-en"]
+
+    # One that is damaged does not stop the other.
+    shutil.copytree(copies / "damaged", tmp_path / "en-fr")
+    models = load(said)
+    assert [model.name for model in models.served] == ["en-de", "de-en"]
+    assert list(models.refused) == ["en-fr"]
 
 
 def test_a_run_without_a_model_and_a_folder_that_cannot_be_read_do_not_stop_the_others(

@@ -7,7 +7,7 @@ import pytest
 
 from transduce.errors import BundleError
 from transduce.storage import installed
-from transduce.storage.installed import find_bundle, installed_bundles
+from transduce.storage.installed import default_bundles, find_bundle, installed_bundles
 
 
 @pytest.fixture
@@ -36,11 +36,14 @@ def test_without_a_name_it_is_that_of_the_package_or_else_the_newest_of_the_runs
     assert find_bundle() == Path("runs/a/best")
     os.utime("runs/b/last/MANIFEST.json", (0, 2000))
     assert find_bundle() == Path("runs/b/last")
+    assert default_bundles() == [Path("runs/b/last")]
 
     first = save("package/de-en")
     assert find_bundle() == first
-    assert find_bundle() != save("package/en-de")
-    assert find_bundle().name == "en-de"
+    assert default_bundles() == [first]
+    second = save("package/en-de")
+    assert find_bundle() == second
+    assert default_bundles() == [second, first]
 
 
 def test_the_list_begins_with_the_default(save):

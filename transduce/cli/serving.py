@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from transduce.cli.arguments import Command, Help
-from transduce.cli.options import DEFAULT_MODEL, Alpha, Beam, Device, Engine, Precision
+from transduce.cli.options import Alpha, Beam, Device, Engine, Precision
 from transduce.errors import require
 
 
@@ -17,7 +17,8 @@ def serve(
         tuple[Path, ...],
         Help(
             "saved models (bundles), run folders, or names that transduce bundles lists; the first "
-            f"is used by requests that name none {DEFAULT_MODEL}",
+            "is used by requests that name none (default: the models of the package, or else the "
+            "newest one in ./runs)",
             value="MODEL",
         ),
     ] = (),

@@ -18,7 +18,7 @@ from transduce.serving.queue.batching import BatchingEngine
 from transduce.serving.queue.calls import Queue
 from transduce.serving.queue.turns import QueueSettings
 from transduce.storage.bundle import Bundle, load_bundle
-from transduce.storage.installed import find_bundle
+from transduce.storage.installed import default_bundles, find_bundle
 from transduce.translation.translator import Translator
 
 if TYPE_CHECKING:  # importing torch takes seconds, and CTranslate2 does not need it
@@ -109,7 +109,7 @@ def load_models(
     workers: int | None = None,
     say: Say = print,
 ) -> Models:
-    """Load bundles; without any, the one of the package, or else the newest of ./runs.
+    """Load bundles; without any, those of the package, or else the newest of ./runs.
 
     A bundle that cannot be loaded is reported, and the others are served. `workers` is the number
     of batches that CTranslate2 translates at the same time.
@@ -119,7 +119,8 @@ def load_models(
     if workers < 1:
         raise ConfigError(f"--workers is {workers}; expected at least 1")
     models = Models()
-    for place in places or [find_bundle()]:
+    places = places or default_bundles()
+    for place in places:
         name = _unused_name(place, models)
         try:
             bundle = load_bundle(find_bundle(place))

@@ -73,6 +73,12 @@ def find_bundle(place: str | Path | None = None) -> Path:
     return Path(place)
 
 
+def default_bundles() -> list[Path]:
+    """Return what a server takes without a place: all of the package, or else the newest run's."""
+    packaged = [bundle.path for bundle in installed_bundles() if bundle.is_packaged]
+    return packaged or [_default()]
+
+
 def names_bundle(word: str) -> bool:
     """Return whether a word is the place of a bundle for `find_bundle`, and not just any text."""
     try:
