@@ -91,6 +91,10 @@ def test_the_ladder_starts_at_the_saved_model_of_a_bundle(folder, bundle, capsys
         (["x", "test.en", "test.de"], "x does not exist; expected a bundle"),
         (["--hypothesis", "short.de", "test.en", "test.de"], "short.de has 1 lines but test.de"),
         (["x", "test.en", "empty.de"], "empty.de has no text; expected one sentence per line"),
+        (
+            ["good.de", "test.en", "test.de"],
+            "good.de is a file and no model; to score it write --hypothesis good.de",
+        ),
         (["x", "x", "test.en", "test.de"], "x is given twice; give each system once"),
         (["x", "test.en", "test.de", "--json", "no/x.json"], "no/x.json cannot be written"),
         (["--ladder", "a", "b", "test.en", "test.de"], "--ladder has 2 runs and 0 hypothesis"),

@@ -137,7 +137,7 @@ def score(
     )
     report = with_models(report, [str(model) for model in models], perplexities)
     report = replace(report, source=str(test_set[0]), reference=str(test_set[1]))
-    _show(report, json, markdown=markdown, html=html, svg=svg)
+    _show(report, json, markdown, html, svg)
 
 
 def _split(
@@ -170,6 +170,11 @@ def _check(
     for path in systems:
         if systems.count(path) > 1:
             raise InputError(f"{path} is given twice; give each system once")
+    for path in models:
+        if path.is_file():
+            raise InputError(
+                f"{path} is a file and no model; to score it write --hypothesis {path}"
+            )
     if out and len(models) != 1:
         raise InputError(f"--out writes the translations of one model, but {len(models)} are given")
     for name, value in search.items():
@@ -273,12 +278,7 @@ def _climb(
 
 
 def _show(
-    report: Report,
-    json: Path | None,
-    *,
-    markdown: Path | None,
-    html: Path | None,
-    svg: Path | None,
+    report: Report, json: Path | None, markdown: Path | None, html: Path | None, svg: Path | None
 ) -> None:
     """Print the report and write it to the files that were requested."""
     from transduce.evaluation.figure import length_chart
