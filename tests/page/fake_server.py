@@ -16,6 +16,7 @@ TYPES = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/java
 MODELS = [
     {"name": "example", "source_language": "en", "target_language": "de", "default": True, "parameters": 65_000_000, "engine": "torch"},
     {"name": "other", "source_language": "en", "target_language": "fr", "default": False, "parameters": 65_000_000, "engine": "ctranslate2"},
+    {"name": "back", "source_language": "de", "target_language": "en", "default": False, "parameters": 65_000_000, "engine": "ctranslate2"},
 ]  # fmt: skip
 
 

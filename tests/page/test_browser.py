@@ -47,6 +47,35 @@ def test_the_translation_follows_the_typing(open_page):
     expect(page.locator("#live")).to_have_text("Translation: Guten Morgen!")
 
 
+def test_the_translation_is_translated_back(open_page):
+    """If a model of the opposite direction is served."""
+    page = open_page()
+    translated(page, "Good morning!")
+    page.click("#swap")
+    expect(page.locator("#source")).to_have_value("Guten Morgen!")
+    expect(page.locator("#source-language")).to_have_text("German")
+    expect(page.locator("#target-language")).to_have_text("English")
+    expect(page.locator("#models select")).to_have_value("back")
+    expect(page.locator("#translation .word").first).to_be_attached()
+    assert page.evaluate("location.hash").endswith("model=back")
+
+    # And forth again, with the default model; there is nothing to swap for a pair with one model.
+    page.click("#swap")
+    expect(page.locator("#models select")).to_have_value("example")
+    page.select_option("#models select", "other")
+    expect(page.locator("#target-language")).to_have_text("French")
+    expect(page.locator("#swap")).to_be_hidden()
+
+
+def test_examples_are_in_the_language_of_the_source(open_page):
+    page = open_page()
+    expect(page.locator(".samples button").first).to_have_text(ANIMAL)
+    page.select_option("#models select", "back")
+    expect(page.locator(".samples button").first).to_contain_text("Das Tier")
+    page.locator(".samples button").first.click()
+    expect(page.locator("#source")).to_have_value(re.compile("Das Tier"))
+
+
 def test_an_answer_that_comes_too_late_is_dropped(open_page):
     page = open_page()
     late = example.translation_answer({"text": "Hello world."})
@@ -403,11 +432,10 @@ def test_dark_follows_the_system_and_the_switch(open_page):
 
 def test_figures_are_painted_again_when_the_system_turns_dark(open_page):
     page = inspect(open_page)
-    color = "document.querySelector('.one-head svg text').getAttribute('fill')"
-    light = page.evaluate(color)
+    label = page.locator(".one-head svg text").first
+    expect(label).not_to_have_attribute("fill", "rgb(166, 169, 181)")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"{color} !== {light!r}")
-    assert page.evaluate(color) == "rgb(166, 169, 181)"
+    expect(label).to_have_attribute("fill", "rgb(166, 169, 181)")
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])

@@ -1,6 +1,6 @@
 // Other translations of a sentence, offered below the panes.
 
-import { element, fill, problem, announce, different, signed } from "./dom.js";
+import { element, fill, problem, announce, different, signed, toolbar } from "./dom.js";
 import { fetchTranslation } from "./api.js";
 import { drawTranslation, describeWord, inspectLink } from "./translation_pane.js";
 
@@ -24,8 +24,7 @@ export async function openAlternatives(view, node) {
   if (request?.signal.aborted || view.asked !== entry) return;
   const about = describeWord(view, entry);
   fill(view.alternatives,
-    element("div", { class: "toolbar" },
-      element("h2", {}, "Alternatives"),
+    toolbar(element("h2", {}, "Alternatives"),
       element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
       element("a", { class: "push small", href: inspectLink(view, entry.sentence) }, "Inspect this sentence"),
       element("button", { class: "quiet", onclick: () => closeAlternatives(view, true) }, "Close")),

@@ -1,6 +1,6 @@
 // The beam search as a tree: what was kept, what was given up and why.
 
-import { element, fill, svgElement, showTip, hideTip, signed } from "./dom.js";
+import { element, fill, svgElement, showTip, hideTip, signed, toolbar } from "./dom.js";
 import { figureColors, figureFrame, saveButtons, shorten, textWidth } from "./figure.js";
 
 const STATES = { kept: "kept", pruned: "given up", ended: "complete" };
@@ -13,8 +13,7 @@ export function showBeam(root, inspection) {
   const figure = drawTree(beam);
   fill(place, figure);
   fill(root,
-    element("div", { class: "toolbar" },
-      element("ul", { class: "key small muted" },
+    toolbar(element("ul", { class: "key small muted" },
         element("li", { class: "best" }, "the translation"), element("li", { class: "kept" }, "kept for a while"),
         element("li", { class: "pruned" }, "given up at once")),
       element("span", { class: "push" }), saveButtons("beam", () => figure)),

@@ -19,19 +19,24 @@ export function svgElement(name, attributes = {}, ...children) {
 
 function furnish(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value == null || value === false) continue;
     if (typeof value === "function") node.addEventListener(name.slice(2), value);
     else if (name === "value") node.value = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat(Infinity).filter((child) => child != null));
   return node;
 }
 
 // Put these children in place of all that a node has.
 export function fill(node, ...children) {
-  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return node;
+  node.replaceChildren();
+  return furnish(node, {}, children);
+}
+
+// Controls beside each other.
+export function toolbar(...children) {
+  return element("div", { class: "toolbar" }, ...children);
 }
 
 // Draw something anew; the control that had the focus has it afterwards, if there still is one of its name.

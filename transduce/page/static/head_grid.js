@@ -1,6 +1,6 @@
 // All heads of one kind at a glance, by layer or sorted by a measure.
 
-import { element, fill, segmented, choice } from "./dom.js";
+import { element, fill, segmented, choice, toolbar } from "./dom.js";
 import { KINDS, attentionAxes, drawThumbnail, headTable, thumbnailColors } from "./attention.js";
 import { colorText, weightColor } from "./figure.js";
 import { EXPLAINED, MEASURES, allHeads, measuresOf } from "./heads.js";
@@ -17,16 +17,13 @@ export function drawGrid(view) {
     view.drawHeads();
   };
   fill(view.grid,
-    element("div", { class: "toolbar" },
-      element("h2", { id: "heads-title" }, "All heads"),
+    toolbar(element("h2", { id: "heads-title" }, "All heads"),
       segmented("Kind of attention", Object.entries(KINDS), view.kind, (kind) => redraw({ kind, word: null, overlay: [] }))),
     element("p", { class: "small muted" }, EXPLAINED[view.kind][2]),
-    element("div", { class: "toolbar" },
-      choice("Sort by", [["", "Layer"], ...sorts], view.sort, (sort) => redraw({ sort })),
+    toolbar(choice("Sort by", [["", "Layer"], ...sorts], view.sort, (sort) => redraw({ sort })),
       segmented("Level", [["word", "Words"], ["token", "Tokens"]], view.level, (level) => redraw({ level, word: null }))),
     view.sort ? sortedHeads(view) : headsByLayer(view),
-    element("div", { class: "toolbar" },
-      element("span", { class: "small muted" }, "A click"),
+    toolbar(element("span", { class: "small muted" }, "A click"),
       segmented("What a click on a head does", [["show", "shows"], ["overlay", "overlays"], ["off", "switches off"]], view.click, (click) => { view.click = click; }),
       element("span", { class: "push" }), weightLegend()));
 }

@@ -1,6 +1,6 @@
 // The view Inspect: every head of one translation, step by step, with heads switched off at will.
 
-import { element, fill, keepFocus, choice, problem, announce, debounce, copyText, different } from "./dom.js";
+import { element, fill, keepFocus, choice, problem, announce, debounce, copyText, different, toolbar } from "./dom.js";
 import { rewriteAddress } from "./address.js";
 import { fetchInspection, standaloneData } from "./api.js";
 import { KINDS, attentionAxes, decodeAttention, headTable, weightAt } from "./attention.js";
@@ -196,8 +196,7 @@ function drawResult(view) {
       line("Source", inspection.text, from),
       isCompared ? line("All heads", before, to) : null,
       line(isCompared ? `Without ${inspection.without.length} head${inspection.without.length > 1 ? "s" : ""}` : "Translation", after, to)),
-    isCompared ? element("div", { class: "toolbar" },
-      inspection.without.map((name) => element("button", { class: "chip", onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
+    isCompared ? toolbar(inspection.without.map((name) => element("button", { class: "chip", onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
       inspection.without.length > 1 ? element("button", { class: "quiet", onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
       isSame ? element("span", { class: "small muted" }, "The translation is the same.") : null) : null);
 }

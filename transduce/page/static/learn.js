@@ -1,6 +1,6 @@
 // The view Learn: one translation in the paper's order, a step at a time.
 
-import { element, fill, problem } from "./dom.js";
+import { element, fill, problem, toolbar } from "./dom.js";
 import { fetchWalkthrough, standaloneData } from "./api.js";
 import { linkTo, readAddress, rewriteAddress } from "./address.js";
 import { drawLesson, FIGURES } from "./learn_figures.js";
@@ -66,7 +66,7 @@ function lessonSection(lesson, step, index) {
   lesson.draws.push((state) => { caption.textContent = draw(state) ?? ""; });
   figure.append(caption);
   const node = element("section", { class: "card", "aria-labelledby": heading.id },
-    element("div", { class: "toolbar" }, heading, element("span", { class: "muted small push" }, `§${step.section} of the paper`)),
+    toolbar(heading, element("span", { class: "muted small push" }, `§${step.section} of the paper`)),
     element("p", { class: "lead" }, step.explanation),
     element("div", { class: "workbench" }, mathNode(step), codeNode(step)), figure);
   return { step, node, heading };
@@ -77,7 +77,7 @@ function lessonSteps(lesson) {
   lesson.marks = lesson.sections.map(({ step }, index) => button(null, () => index, element("span", { class: "number" }, index + 1), step.title));
   lesson.count = element("span", { class: "muted small" });
   return element("nav", { class: "steps", "aria-label": "Steps" }, element("ol", {}, lesson.marks.map((mark) => element("li", {}, mark))),
-    element("div", { class: "toolbar" }, button("Previous step", () => lesson.current - 1, "← Back"), lesson.count, button("Next step", () => lesson.current + 1, "Next →")));
+    toolbar(button("Previous step", () => lesson.current - 1, "← Back"), lesson.count, button("Next step", () => lesson.current + 1, "Next →")));
 }
 
 // Mark the step that is being read, and move by the arrow keys.

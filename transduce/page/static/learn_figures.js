@@ -1,6 +1,6 @@
 // The figure of each step of a lesson. What the reader changes is computed here, from q, k and v.
 
-import { element, fill, choice, slider, segmented, percent } from "./dom.js";
+import { element, fill, choice, slider, segmented, percent, toolbar } from "./dom.js";
 import { standaloneData } from "./api.js";
 import { dotProducts, softmaxRows, weightedSum, entropyOf, temperedSoftmax } from "./arithmetic.js";
 import { drawThumbnail, thumbnailColors } from "./attention.js";
@@ -19,10 +19,6 @@ function change(lesson, changes) {
 }
 
 // --- parts of figures
-
-function controls(...children) {
-  return element("div", { class: "toolbar" }, children);
-}
 
 function titled(title, node) {
   return element("div", {}, element("h3", { class: "small muted" }, title), node);
@@ -96,7 +92,7 @@ export const FIGURES = {
 
   embedding(lesson, { embedding, norms, position_norms: added, scale: { data: [factor] } }, add) {
     const mean = ({ data }) => data.reduce((sum, value) => sum + value, 0) / data.length;
-    add(vectors("Embeddings", lesson.source, embedding), controls(toggle(lesson, `multiply by √d_model = ${factor.toFixed(2)}`, "scaled")));
+    add(vectors("Embeddings", lesson.source, embedding), toolbar(toggle(lesson, `multiply by √d_model = ${factor.toFixed(2)}`, "scaled")));
     return ({ scaled }) => {
       const [token, position] = [mean(norms) / (scaled ? 1 : factor), mean(added)];
       return `The vectors have a mean length of ${token.toFixed(1)}${position ? `, the positions one of ${position.toFixed(1)}` : ""}.`;
@@ -108,11 +104,11 @@ export const FIGURES = {
     const width = encoding.of ?? encoding.shape[1];
     if (kind !== "none") add(vectors(kind === "rotary" ? "Cosines and sines of the angles" : "Added to the embeddings", source, encoding));
     const waves = element("div", {});
-    if (kind === "sinusoidal" || kind === "rotary") add(controls(stateSlider(lesson, "Wave", "wave", { min: 0, max: width / 2 - 1, describe: (i) => `i = ${i}` })), waves);
+    if (kind === "sinusoidal" || kind === "rotary") add(toolbar(stateSlider(lesson, "Wave", "wave", { min: 0, max: width / 2 - 1, describe: (i) => `i = ${i}` })), waves);
     const map = heatTable(`Where head ${head} of layer ${layer} looks`, source, source);
     const names = variants.map((name, index) => [index, { 0: "as trained", none: "no positions" }[name] ?? `moved by ${name}`]);
     const translation = element("p", { class: "so-far", lang: walk.model.target_language, dir: "auto" });
-    add(controls(segmented("Positions of the source", names, 0, (variant) => change(lesson, { variant }))),
+    add(toolbar(segmented("Positions of the source", names, 0, (variant) => change(lesson, { variant }))),
       titled("The translation (greedy search)", translation), map.node);
     return ({ variant, wave }) => {
       fill(waves, waveFigure(wave, width, source));
@@ -128,7 +124,7 @@ export const FIGURES = {
     const { encoder_layers: encoder, decoder_layers: decoder, heads } = lesson.walk.model;
     const numbers = (label, key, count) => choice(label, Array.from({ length: count }, (_, index) => [index + 1, index + 1]), lesson[key],
       (value) => lesson.open({ [key]: value, step: "queries-keys-values" }));
-    if (!standaloneData()) add(controls(numbers("Layer", "layer", Math.max(encoder, decoder)), numbers("Head", "head", heads), element("span", { class: "small muted" }, "in all steps")));
+    if (!standaloneData()) add(toolbar(numbers("Layer", "layer", Math.max(encoder, decoder)), numbers("Head", "head", heads), element("span", { class: "small muted" }, "in all steps")));
     add(...[["Queries", q], ["Keys", k], ["Values", v]].map(([title, value]) => vectors(title, lesson.source, value)));
     return () => "";
   },
@@ -152,7 +148,7 @@ export const FIGURES = {
   scale(lesson, { divisor: { data: [own] } }, add) {
     const { source } = lesson;
     const bars = barChart("Weights after the softmax", source);
-    add(controls(tokenChoice(lesson, "Query", source, "row"),
+    add(toolbar(tokenChoice(lesson, "Query", source, "row"),
       stateSlider(lesson, "Divide by", "divisor", { min: 0.5, max: Math.ceil(own * 4), step: 0.1, describe: (value) => value.toFixed(1) })), bars.node);
     return ({ row, divisor }) => {
       const weights = rowOf(headWeights(lesson, divisor), row, source.length);
@@ -181,7 +177,7 @@ export const FIGURES = {
     const { v } = data["queries-keys-values"];
     const width = v.shape[1];
     const strip = heatTable("The weighted sum", ["all tokens", "as changed"], width, { signed: true });
-    add(controls(tokenChoice(lesson, "Token", source, "row"), tokenChoice(lesson, "Leave out", source, "leftOut", "nothing")), strip.node);
+    add(toolbar(tokenChoice(lesson, "Token", source, "row"), tokenChoice(lesson, "Leave out", source, "leftOut", "nothing")), strip.node);
     return ({ row, divisor, leftOut }) => {
       const weightsAt = (number) => rowOf(headWeights(lesson, number), row, source.length);
       const weights = withoutKey(weightsAt(divisor), source.length, leftOut);
@@ -210,7 +206,7 @@ export const FIGURES = {
     const width = data.input.shape[1];
     const strip = heatTable("One token", ["goes in", "attention", "comes out"], width, { signed: true });
     const bars = barChart("Cosine of what goes in and what comes out", source);
-    add(controls(tokenChoice(lesson, "Token", source, "row"), toggle(lesson, "residual connection", "residual")), strip.node, bars.node);
+    add(toolbar(tokenChoice(lesson, "Token", source, "row"), toggle(lesson, "residual connection", "residual")), strip.node, bars.node);
     return ({ row, residual }) => {
       strip.draw([data.input, data.sublayer, data.output].flatMap(({ data: values }) => rowOf(values, row, width)));
       bars.draw((residual ? data.kept : data.kept_without).data, (cosine) => cosine.toFixed(2), row);
@@ -222,7 +218,7 @@ export const FIGURES = {
   "feed-forward"(lesson, { inner, active, neurons, error }, add) {
     const used = active.data.reduce((sum, share) => sum + share, 0) / active.data.length;
     add(vectors("Neurons after the activation", lesson.source, inner),
-      controls(stateSlider(lesson, "Keep the strongest", "neurons", { min: 0, max: neurons.data.length - 1, describe: (index) => neurons.data[index].toLocaleString("en") })));
+      toolbar(stateSlider(lesson, "Keep the strongest", "neurons", { min: 0, max: neurons.data.length - 1, describe: (index) => neurons.data[index].toLocaleString("en") })));
     return ({ neurons: index }) => (error.data[index] < 1e-4 ? `A token uses ${percent(used)} of its neurons on average. How few are enough?`
         : `With ${neurons.data[index]} neurons for each token, the result is off by ${percent(error.data[index])} of its length.`);
   },
@@ -231,7 +227,7 @@ export const FIGURES = {
     const { target } = lesson;
     const table = heatTable("What is written (rows) reads what is there (columns)", target, ["‹start›", ...target.slice(0, -1)]);
     const later = allowed.data.map((_, cell) => Number(cell % target.length > Math.floor(cell / target.length)));
-    add(controls(toggle(lesson, "mask the future", "masked")), table.node);
+    add(toolbar(toggle(lesson, "mask the future", "masked")), table.node);
     return ({ masked }) => {
       const open = masked ? allowed.data : allowed.data.map((value, cell) => value || later[cell]);
       const weights = softmaxRows(dotProducts(q.data, k.data, q.shape[1]), target.length, Math.sqrt(q.shape[1]), open);
@@ -245,7 +241,7 @@ export const FIGURES = {
   "cross-attention"(lesson, { weights }, add) {
     const { source, target } = lesson;
     const table = heatTable("What is written (rows) reads the source (columns)", target, source, { pick: (place) => change(lesson, { place }) });
-    add(table.node, controls(tokenChoice(lesson, "Writing", target, "place"), tokenChoice(lesson, "Hide", source, "hidden", "nothing")));
+    add(table.node, toolbar(tokenChoice(lesson, "Writing", target, "place"), tokenChoice(lesson, "Hide", source, "hidden", "nothing")));
     return ({ place, hidden }) => {
       const shown = withoutKey(weights.data, source.length, hidden);
       table.draw(shown, { chosen: place, allowed: shown.map((_, cell) => cell % source.length !== hidden) });
@@ -258,7 +254,7 @@ export const FIGURES = {
   distribution(lesson, { logits, candidates, temperatures }, add) {
     const { target } = lesson;
     const chart = element("div", {});
-    add(controls(tokenChoice(lesson, "Writing", target, "place"), stateSlider(lesson, "Temperature", "temperature", {
+    add(toolbar(tokenChoice(lesson, "Writing", target, "place"), stateSlider(lesson, "Temperature", "temperature", {
       min: 0, max: temperatures.data.length - 1, describe: (index) => `τ = ${temperatures.data[index]}`,
     })), chart);
     return ({ place }) => {
@@ -273,7 +269,7 @@ export const FIGURES = {
     const { target } = lesson;
     const line = element("p", { class: "so-far", lang: lesson.walk.model.target_language, dir: "auto" });
     const go = () => change(lesson, { place: (lesson.state.place + 1) % target.length });
-    add(controls(tokenChoice(lesson, "Writing", target, "place"), element("button", { type: "button", onclick: go }, "Next token")), line);
+    add(toolbar(tokenChoice(lesson, "Writing", target, "place"), element("button", { type: "button", onclick: go }, "Next token")), line);
     return ({ place }) => {
       fill(line, place ? `${text[place - 1]} ` : "", element("mark", {}, target[place]));
       const total = probability.data.slice(0, place + 1).reduce((product, value) => product * value, 1);

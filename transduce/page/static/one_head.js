@@ -1,6 +1,6 @@
 // One head, large: its figure, what a chosen word looks at, and its measures.
 
-import { element, fill, keepFocus, segmented, choice, hideTip } from "./dom.js";
+import { element, fill, keepFocus, segmented, choice, hideTip, toolbar } from "./dom.js";
 import { KINDS, headTable, strongestOf } from "./attention.js";
 import { saveButtons } from "./figure.js";
 import { heatMap, lineMap } from "./head_figures.js";
@@ -29,12 +29,10 @@ export function drawFigure(view) {
     view.remember();
   };
   fill(view.large,
-    element("div", { class: "toolbar" },
-      element("h2", { id: "head-title" }, `Layer ${view.layer}, head ${view.head}`),
+    toolbar(element("h2", { id: "head-title" }, `Layer ${view.layer}, head ${view.head}`),
       element("code", { class: "muted" }, name),
       element("button", { class: "quiet push", id: "toggle-head", onclick: () => view.toggleHead(name) }, isOff ? "Switch on" : "Switch off")),
-    element("div", { class: "toolbar" },
-      segmented("Figure", [["lines", "Lines"], ["heat", "Heat map"]], view.figure, (figure) => refresh({ figure })),
+    toolbar(segmented("Figure", [["lines", "Lines"], ["heat", "Heat map"]], view.figure, (figure) => refresh({ figure })),
       choice("From", [["", "all words"], ...tables[0].rows.map((text, row) => [row, text])], view.word ?? "", (row) => refresh({ word: row === "" ? null : Number(row) })),
       element("span", { class: "push" }), saveButtons(name, () => place.querySelector("svg"))),
     tables.length > 1 ? overlayKey(view, tables) : null,

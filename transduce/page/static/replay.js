@@ -1,6 +1,6 @@
 // Decoding step by step: what the model could have said, what it said, and where it looked.
 
-import { element, fill, percent, announce } from "./dom.js";
+import { element, fill, percent, announce, toolbar } from "./dom.js";
 import { attentionAxes, headTable, meanTable, weightAt } from "./attention.js";
 
 const STEP_SECONDS = 0.9;
@@ -44,8 +44,7 @@ export function showReplay(root, inspection, attention, { step = 0, onStep }) {
   }
 
   fill(root,
-    element("div", { class: "toolbar" },
-      element("button", { "aria-label": "Step back", onclick: () => { pause(); move(replay.step - 1); } }, "←"),
+    toolbar(element("button", { "aria-label": "Step back", onclick: () => { pause(); move(replay.step - 1); } }, "←"),
       play,
       element("button", { "aria-label": "Step forward", onclick: () => { pause(); move(replay.step + 1); } }, "→"),
       slide, count),

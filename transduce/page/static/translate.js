@@ -1,8 +1,8 @@
 // The view Translate: two panes, a translation that follows the typing, and what each word came from.
 
 import { element, fill, problem, announce, debounce, copyText } from "./dom.js";
-import { rewriteAddress } from "./address.js";
-import { fetchModels, streamTranslation, chosenModel } from "./api.js";
+import { rewriteAddress, linkTo } from "./address.js";
+import { fetchModels, streamTranslation, chooseModel, chosenModel } from "./api.js";
 import { languageName } from "./words.js";
 import { drawTranslation, mark, pointAtTarget, focusWord, pointAtSource, markAtCaret } from "./translation_pane.js";
 import { openAlternatives, closeAlternatives } from "./alternatives.js";
@@ -10,11 +10,16 @@ import { openAlternatives, closeAlternatives } from "./alternatives.js";
 const WAIT = 250; // milliseconds without typing before a request
 const LONGEST_ADDRESS = 20_000; // characters of text that the address carries
 const LARGEST_FILE = 1_000_000; // bytes
-const SAMPLES = [
-  "The animal didn't cross the street because it was too tired.",
-  "Attention is all you need.",
-  "When we arrived, the door stood open. Nobody was at home.",
-];
+const SAMPLES = {
+  en: [
+    "The animal didn't cross the street because it was too tired.",
+    "Attention is all you need.",
+  ],
+  de: [
+    "Das Tier überquerte die Straße nicht, weil es zu müde war.",
+    "Die Tür stand offen. Niemand war zu Hause.",
+  ],
+};
 
 export function showTranslate(root, parameters) {
   const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null, frame: 0, showsConfidence: true };
@@ -63,8 +68,7 @@ function build(view) {
   view.count = element("span", { id: "count", class: "muted small number" });
   view.messages = element("div", { class: "messages" });
   view.alternatives = element("section", { class: "card alternatives", "aria-label": "Alternatives", hidden: true });
-  view.samples = element("p", { class: "samples small" }, element("span", { class: "muted" }, "Try: "),
-    SAMPLES.map((text) => element("button", { class: "quiet", onclick: () => setText(view, text) }, text)));
+  view.samples = element("p", { class: "samples small" });
   view.layout = [
     element("h1", { class: "visually-hidden" }, "Translate"),
     element("div", { class: "panes" }, sourcePane(view), targetPane(view)),
@@ -77,6 +81,7 @@ function sourcePane(view) {
     type: "file", class: "visually-hidden", accept: ".txt,.md,text/*", tabindex: "-1", "aria-label": "Text file",
     onchange: () => readFile(view, file.files[0]),
   });
+  view.swap = element("button", { class: "quiet", id: "swap", title: "Translate back", hidden: true }, "⇄ Swap");
   const pane = element("section", {
     class: "pane", "aria-label": "Source text",
     ondragover: (event) => { event.preventDefault(); pane.classList.add("dropping"); },
@@ -86,7 +91,8 @@ function sourcePane(view) {
   element("h2", { class: "language", id: "source-language" }, "Source"),
   element("div", { class: "stack" }, view.mirror, view.source),
   element("div", { class: "toolbar foot" }, view.count,
-    element("button", { class: "quiet push", onclick: () => file.click() }, "Open a file"), file,
+    element("span", { class: "push" }), view.swap,
+    element("button", { class: "quiet", onclick: () => file.click() }, "Open a file"), file,
     element("button", { class: "quiet", onclick: () => setText(view, "") }, "Clear")));
   return pane;
 }
@@ -140,7 +146,21 @@ async function labelLanguages(view) {
     if (place) place.textContent = languageName(code) || fallback;
     if (code) area.lang = code;
   }
-  if (model.source_language && model.source_language !== "en") view.samples.hidden = true;
+  const samples = SAMPLES[model.source_language] ?? [];
+  fill(view.samples, samples.length ? element("span", { class: "muted" }, "Try: ") : null,
+    samples.map((text) => element("button", { class: "quiet", onclick: () => setText(view, text) }, text)));
+  offerSwap(view, model, models);
+}
+
+// Where a model translates back, its source can be the translation.
+function offerSwap(view, model, models) {
+  const back = models.find((other) => model.source_language
+    && other.source_language === model.target_language && other.target_language === model.source_language);
+  view.swap.hidden = !back;
+  view.swap.onclick = () => {
+    chooseModel(back.default ? null : back.name);
+    location.hash = linkTo("translate", { text: shownText(view) });
+  };
 }
 
 // --- from the text to the translation
