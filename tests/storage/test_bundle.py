@@ -117,10 +117,14 @@ def test_the_fingerprint_is_that_of_the_contents(save):
 def test_its_name_is_that_of_its_folder_or_of_its_run(save):
     folder = save()
     assert load_bundle(folder).name == folder.name
-    for place in ("runs/large/best", "runs/large/last"):
+    for place, name in [
+        ("runs/large/best", "large"),
+        ("runs/large/last", "large"),
+        ("runs/small/run/best", "small/run"),  # a student
+    ]:
         path = folder.parent / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        assert load_bundle(shutil.copytree(folder, path)).name == "large"
+        assert load_bundle(shutil.copytree(folder, path)).name == name
     # A name that is not UTF-8 can be written into the card of another model.
     other = folder.rename(folder.with_name(os.fsdecode(b"large-\xff")))
     assert load_bundle(other).name == "large-\ufffd"

@@ -70,7 +70,9 @@ class Bundle:
         """The name of the folder, or that of the run whose best or last model the bundle is."""
         path = self.path.resolve()
         folder = path.parent if path.name in ("best", "last") else path
-        return os.fsencode(folder.name).decode("utf-8", "replace")
+        # The run of a student is in the folder `run` of its distillation.
+        name = f"{folder.parent.name}/run" if folder.name == "run" else folder.name
+        return os.fsencode(name).decode("utf-8", "replace")
 
     @property
     def own_model(self) -> str | None:
