@@ -7,7 +7,14 @@ from transduce.config import TokenizerConfig
 from transduce.data.tokenizer import Tokenizer
 from transduce.storage.bundle import load_bundle
 from transduce.storage.installed import find_bundle
-from transduce.translation.capitals import Capitals, is_in_capitals, to_capitals, to_lower_case
+from transduce.translation.capitals import (
+    Capitals,
+    is_in_capitals,
+    to_capitals,
+    to_lower_case,
+)
+from transduce.translation.markup import Glossary
+from transduce.translation.reading import Reader
 from transduce.translation.translator import Translator
 
 
@@ -155,3 +162,49 @@ def test_capitals_of_turkish_keep_their_dots():
     assert to_lower_case("\u0130STANBUL I\u015eIK", "tr") == "istanbul \u0131\u015f\u0131k"
     assert to_capitals("i", "tr-TR") == "\u0130"
     assert to_capitals("Stra\u00dfe in \u00b5m", "de") == "STRASSE IN \u00b5M"
+
+
+# Words whose initial is a capital that the model has never seen
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """A reader for the German of the packaged model, whose tokenizer has no piece for Ö."""
+    (source, _) = Tokenizer.pair(load_bundle(find_bundle("de-en")).tokenizer_files)
+    assert "<0xC3>" in source.pieces(source.encode("Ö"))
+    return Reader(source, "de", 256)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Österreich gewinnt.", "österreich gewinnt."),
+        ("Die Öffentlichkeit und die Übung", "Die öffentlichkeit und die Übung"),
+        # What lower case makes no better known is copied: abbreviations and names.
+        ("Die ÖVP in Österreich", "Die {} VP in österreich"),
+        ("Mesut Özil", "Mesut {} zil"),
+        ("Öland liegt in Schweden.", "{} land liegt in Schweden."),
+        # The small letter is no better known, or there is none.
+        ("Él vive", "{} l vive"),
+        ("🙂 Öl", "{} öl"),
+        # What must stay as it is.
+        ("Siehe https://example.org/Österreich.", "Siehe {}."),
+        ("Schreiben Sie an Österreich@example.org.", "Schreiben Sie an {}."),
+        ("Siehe <b title='Österreich'>Österreich</b>.", "Siehe österreich."),
+    ],
+)
+def test_a_word_with_an_unknown_initial_is_read_in_lower_case(reader, text, read):
+    ((sentence,), notices) = reader.read(text)
+    (protected,) = reader.prepare(text).protected
+    stand_ins = [span.stand_in for span in protected.spans if span.stand_in]
+    assert sentence.read == read.format(*stand_ins)
+    assert all(span.text in text for span in protected.spans)
+    assert sentence.text == text
+    assert not notices
+
+
+def test_a_term_of_a_glossary_keeps_its_initial(reader):
+    glossary = Glossary({"Österreich": "Ostarrichi"})
+    (protected,) = reader.prepare("Österreich gewinnt.", glossary).protected
+    assert protected.has_terms
+    assert "sterreich" not in protected.read

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 
 from transduce.data.languages import base_language
-from transduce.data.tokenizer import Tokenizer
+from transduce.data.tokenizer import SPACE_MARK, Tokenizer
 from transduce.translation.tag_tree import words
 
+# A word that a model knows has at least so many letters to a piece. Names such as Özil have fewer.
+LETTERS = 2.6
 MOST = 0.8  # the share of capitals among the letters of a sentence in capitals
 # Lower case must save this many pieces, and this share of them. "WHO" and "README" save one.
 FEWER = 2
@@ -64,6 +66,42 @@ class Capitals:
     def _count(self, texts: list[str]) -> list[int]:
         """Return the number of pieces of each text."""
         return [len(ids) - 1 for ids in self._tokenizer.encode_batch(texts)]
+
+
+class RareInitials:
+    """Reads words in lower case whose initial is a capital that the model has never seen.
+
+    Such a capital is spelt in bytes. In German it is often the Ö, of which a model has seen a
+    hundred small ones: it knows "österreich" and not "Österreich".
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def lower(self, text: str, unknown: str, kept: re.Pattern[str]) -> str:
+        """Return the text with small initials, as long as before; what matches `kept` stays.
+
+        Of the unknown characters these are capitals. Words that lower case makes no better known,
+        such as names and abbreviations, stay too.
+        """
+        if not any(map(str.isupper, unknown)):
+            return text
+        stays = [match.span() for match in kept.finditer(text)]
+        letters = list(text)
+        for start, end in words(text):
+            small = text[start].lower()
+            if text[start] not in unknown or small in unknown or len(small) > 1:
+                continue
+            is_kept = any(low < end and start < high for low, high in stays)
+            if not is_kept and self._is_known(small + text[start + 1 : end]):
+                letters[start] = small
+        return "".join(letters)
+
+    def _is_known(self, word: str) -> bool:
+        pieces = self._tokenizer.pieces(self._tokenizer.encode(word)[:-1])
+        pieces = [piece for piece in pieces if piece != SPACE_MARK]
+        is_spelt = any(piece.startswith("<0x") for piece in pieces)
+        return not is_spelt and (len(pieces) == 1 or len(word) >= LETTERS * len(pieces))
 
 
 def is_in_capitals(text: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from transduce.data.tokenizer import Tokenizer
 from transduce.translation import copies, markup, sentences
-from transduce.translation.capitals import Capitals
+from transduce.translation.capitals import Capitals, RareInitials
 from transduce.translation.markup_patterns import PROTECTED
 
 _CODE = re.compile(r">>[^\s<>]+<<")  # of a target language
@@ -50,6 +50,7 @@ class Reader:
         self.language = language
         self.max_tokens = max_tokens
         self._capitals = Capitals(tokenizer, language)
+        self._initials = RareInitials(tokenizer)
         self._unknown = copies.UnknownCharacters(tokenizer)
 
     def prepare(
@@ -96,7 +97,12 @@ class Reader:
 
     def _protect(self, piece: str, glossary: markup.Glossary | None) -> markup.Protected:
         """Take out the markup of a piece, and lower the case of capitals."""
-        protected = markup.protect(piece, glossary, self._unknown.of(piece))
+        unknown = self._unknown.of(piece)
+        if unknown:
+            kept = glossary.pattern if glossary else PROTECTED
+            piece = self._initials.lower(piece, unknown, kept)
+            unknown = self._unknown.of(piece)
+        protected = markup.protect(piece, glossary, unknown)
         lower_case = self._lower_case(protected.plain)
         return replace(protected, lower_case=lower_case) if lower_case else protected
 
