@@ -8,7 +8,7 @@ import pytest
 from transduce.config import CorpusConfig, DataConfig, Recipe
 from transduce.distillation import parts
 from transduce.distillation.synthesis import read_texts, synthesize, unique_sources
-from transduce.errors import DataError
+from transduce.errors import DataError, InputError
 from transduce.translation.translator import Translator
 
 
@@ -199,4 +199,11 @@ def test_each_source_of_a_recipe_is_translated_once(tmp_path):
     corpus = CorpusConfig(source="a.en", target="a.de")
     recipe = Recipe(data=DataConfig(corpora=(corpus,)))
     assert unique_sources(recipe, tmp_path, [tmp_path / "more.en"]) == ["one", "two", "three"]
-    assert read_texts([tmp_path / "more.en"] * 2, "en") == ["three", "two"]
+    assert read_texts([tmp_path / "more.en"] * 2, recipe.data) == ["three", "two"]
+
+
+@pytest.mark.parametrize("name", ["news.de", "news.de.xz"])
+def test_text_in_the_target_language_is_refused(tmp_path, name):
+    data = DataConfig(source_language="en", target_language="de")
+    with pytest.raises(InputError, match=f"{name} is in de by its name, but .* en to de; use a"):
+        read_texts([tmp_path / name], data)

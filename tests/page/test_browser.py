@@ -67,6 +67,25 @@ def test_the_translation_is_translated_back(open_page):
     expect(page.locator("#swap")).to_be_hidden()
 
 
+def test_a_swap_keeps_text_that_is_not_translated_yet(open_page):
+    page = open_page()
+    translated(page, "Good morning!")
+    page.fill("#source", "Das ist neu.")
+    page.click("#swap")
+    expect(page.locator("#source-language")).to_have_text("German")
+    expect(page.locator("#source")).to_have_value("Das ist neu.")
+
+
+def test_nothing_is_left_of_a_text_that_was_cleared(open_page):
+    page = open_page()
+    translated(page, "Good morning!")
+    page.fill("#source", "")
+    expect(page.locator("#translation .word")).to_have_count(0)
+    page.click("#swap")
+    expect(page.locator("#source-language")).to_have_text("German")
+    expect(page.locator("#source")).to_have_value("")
+
+
 def test_examples_are_in_the_language_of_the_source(open_page):
     page = open_page()
     expect(page.locator(".samples button").first).to_have_text(ANIMAL)

@@ -56,7 +56,7 @@ def backtranslate(
     translator = Translator(
         model, device=device, search=functools.partial(adjusted, beam_size=beam)
     )
-    texts = read_texts(text, translator.recipe.data.source_language)
+    texts = read_texts(text, translator.recipe.data)
     made = synthesize(
         translator, texts, out, "back-translated", tag=tag, processes=processes, device=device
     )

@@ -13,7 +13,7 @@ Overrides: TypeAlias = Annotated[
 Model: TypeAlias = Annotated[
     Path, Help("a saved model (bundle), a run folder, or a name that transduce bundles lists")
 ]
-DEFAULT_MODEL = "(default: the model of the package, or else the newest one in ./runs)"
+DEFAULT_MODEL = "(default: en-de of the package, or else the newest one in ./runs)"
 Beam: TypeAlias = Annotated[
     int | None, Help("beam size; 1 is greedy search (default: the setting of the model)")
 ]

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.config import Recipe
+from transduce.config import DataConfig, Recipe
 from transduce.data.readers.corpus import read_chunks
 from transduce.data.readers.lines import read_lines
 from transduce.data.text_folder import whole_file
 from transduce.data.workers import progress
 from transduce.distillation.parts import translate_parts
-from transduce.errors import DataError
+from transduce.errors import DataError, InputError
 from transduce.translation.translator import Translator
 from transduce.translation.work_record import open_record, write_json
 
@@ -96,17 +96,28 @@ def unique_sources(recipe: Recipe, base: Path, more: Iterable[Path] = ()) -> lis
             for chunk in read_chunks(corpus, data.source_language, data.target_language, base):
                 seen.update(dict.fromkeys(chunk.sources))
                 advance(len(chunk.sources))
-    seen.update(dict.fromkeys(read_texts(more, data.source_language)))
+    seen.update(dict.fromkeys(read_texts(more, data)))
     return [text for text in seen if text.strip()]
 
 
-def read_texts(files: Iterable[Path], language: str) -> list[str]:
-    """Return the lines of text files, without empty ones and repetitions."""
+def read_texts(files: Iterable[Path], data: DataConfig) -> list[str]:
+    """Return the lines of files in the source language, without empty ones and repetitions."""
     seen: dict[str, None] = {}
     for file in files:
-        for lines in read_lines(file, language):
+        _refuse_target_language(file, data)
+        for lines in read_lines(file, data.source_language):
             seen.update(dict.fromkeys(lines.texts))
     return [text for text in seen if text.strip()]
+
+
+def _refuse_target_language(file: Path, data: DataConfig) -> None:
+    """Refuse a file whose name says that it is in the target language: news.de.xz for en-de."""
+    source, target = f".{data.source_language}", f".{data.target_language}"
+    if target in file.suffixes and source not in file.suffixes:
+        raise InputError(
+            f"{file} is in {data.target_language} by its name, but the model translates "
+            f"{data.direction}; use a model for the opposite direction, or another file"
+        )
 
 
 def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[str, Any]:

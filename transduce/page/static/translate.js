@@ -130,12 +130,7 @@ function keyboardHelp() {
 }
 
 async function labelLanguages(view) {
-  let models;
-  try {
-    models = await fetchModels();
-  } catch {
-    return; // the shell says so
-  }
+  const models = await fetchModels().catch(() => []); // the shell says so
   const model = models.find((other) => other.name === chosenModel()) ?? models.find((other) => other.default) ?? models[0];
   if (!model) return;
   for (const [code, heading, area, fallback] of [
@@ -152,14 +147,14 @@ async function labelLanguages(view) {
   offerSwap(view, model, models);
 }
 
-// Where a model translates back, its source can be the translation.
+// Where a model translates back, its source can be the translation, once that is complete.
 function offerSwap(view, model, models) {
   const back = models.find((other) => model.source_language
     && other.source_language === model.target_language && other.target_language === model.source_language);
   view.swap.hidden = !back;
   view.swap.onclick = () => {
     chooseModel(back.default ? null : back.name);
-    location.hash = linkTo("translate", { text: shownText(view) });
+    location.hash = linkTo("translate", { text: view.translated === view.text ? shownText(view) : view.text });
   };
 }
 
@@ -197,7 +192,7 @@ async function translateNow(view) {
   rewriteAddress("translate", { text: view.text.length > LONGEST_ADDRESS ? "" : view.text });
   fill(view.messages);
   if (!view.text.trim()) {
-    view.sentences = [];
+    Object.assign(view, { sentences: [], whole: "" });
     drawTranslation(view);
     return;
   }
@@ -212,6 +207,7 @@ async function translateNow(view) {
     const translation = answer.translations[0];
     view.sentences = translation.sentences;
     view.whole = translation.text;
+    view.translated = view.text;
     drawTranslation(view);
     fill(view.messages, translation.notices.map((notice) => element("p", { class: "notice" }, notice)));
     announce(`Translation: ${translation.text.slice(0, 1000)}`);
@@ -225,8 +221,7 @@ async function translateNow(view) {
 // Put one sentence in its place; what follows stays from the translation before, greyed.
 function takeSentence(view, request, sentence) {
   if (request.signal.aborted) return;
-  view.sentences = [...view.sentences.slice(0, sentence.sentence), sentence, ...view.sentences.slice(sentence.sentence + 1)];
-  view.sentences.length = Math.min(view.sentences.length, sentence.of);
+  view.sentences = view.sentences.toSpliced(sentence.sentence, 1, sentence).slice(0, sentence.of);
   view.whole = null;
   view.frame ||= requestAnimationFrame(() => {
     view.frame = 0;
