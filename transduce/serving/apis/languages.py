@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from html import unescape
 from typing import NamedTuple
 
 from transduce.data.cleaning.langid import code, is_alike, is_known, rank
@@ -71,7 +72,8 @@ def detect(text: str, languages: Collection[str]) -> list[Detection]:
     another language. A text without letters has none, and tags and addresses, which look like
     English, do not count.
     """
-    text = PROTECTED.sub(" ", text[:MOST_LOOKED_THROUGH])
+    # Accents in HTML, such as &eacute;, tell languages apart.
+    text = PROTECTED.sub(" ", unescape(text[:MOST_LOOKED_THROUGH]))
     if not any(map(str.isalpha, text)):
         return []
     text = text[:MOST_CHARACTERS]
