@@ -43,6 +43,8 @@ def machine(monkeypatch, tmp_path):
         ("4:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
         ("4:cpuset:/\n", {"cpu/cpu.cfs_quota_us": "1\n", "cpu/cpu.cfs_period_us": "1\n"}, 64),
         ("0::/\n", {"cpu.max": "1 0\n"}, 64),
+        ("\n", {}, 64),
+        ("0::/\0\n", {}, 64),
         ("0::/\n", {}, 64),
     ],
 )

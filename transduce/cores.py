@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -34,19 +35,22 @@ def _visible_cores() -> int:
 def _cpu_limit() -> float:
     """Return the cores whose time the control groups of this process allow it to use."""
     try:
-        memberships = MEMBERSHIP.read_text().splitlines()
-    except OSError:  # not on Linux
+        return min(_limits(), default=math.inf)
+    except (OSError, ValueError):  # not on Linux, or a system that imitates it
         return math.inf
-    limits = [math.inf]
-    for membership in memberships:
+
+
+def _limits() -> Iterator[float]:
+    """Yield the limits of the control groups of this process, and of all above them."""
+    for membership in MEMBERSHIP.read_text().splitlines():
         _, controllers, path = membership.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        # Version 1 has a hierarchy for each controller. A group obeys the limits of all above it.
+        # Version 1 has a hierarchy for each controller.
         hierarchy = CGROUPS / "cpu" if controllers else CGROUPS
         group = PurePosixPath(path)
-        limits += [_group_limit(hierarchy / str(place)[1:]) for place in (group, *group.parents)]
-    return min(limits)
+        for place in (group, *group.parents):
+            yield _group_limit(hierarchy / str(place)[1:])
 
 
 def _group_limit(group: Path) -> float:

@@ -482,3 +482,6 @@ def test_terms_of_a_glossary_come_out_as_it_says(echo):
     for wrong in ({"": "x"}, {"a": 5}, {5: "a"}):
         with pytest.raises(InputError, match="the glossary has the entry"):
             echo.translate("a", glossary=wrong)
+    echo.translate("a", glossary={"fog": "Nebel", " fog": "Nebel "})
+    with pytest.raises(InputError, match="translates 'fog' as 'Nebel' and as 'Dunst'"):
+        echo.translate("a", glossary={"fog": "Nebel", "fog ": "Dunst"})

@@ -66,13 +66,20 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
+        self.terms: dict[str, str] = {}
         for term, translation in terms.items():
             if not (isinstance(term, str) and term.strip() and isinstance(translation, str)):
                 raise InputError(
                     f"the glossary has the entry {term!r}: {translation!r}; expected a term that "
                     "is not empty, and its translation"
                 )
-        self.terms = {term.strip(): translation.strip() for term, translation in terms.items()}
+            first = self.terms.setdefault(term.strip(), translation.strip())
+            if first != translation.strip():
+                raise InputError(
+                    f"the glossary translates {term.strip()!r} as {first!r} and as "
+                    f"{translation.strip()!r}; expected one translation, since spaces at the ends "
+                    "of a term do not count"
+                )
         # The longest first: "data centre" before "data".
         longest_first = sorted(self.terms, key=len, reverse=True)
         choices = "|".join(map(re.escape, longest_first))

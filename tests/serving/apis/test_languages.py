@@ -24,7 +24,12 @@ SHORT = ["OK", "Stop", "Radio", "E-mail", "hotel restaurant taxi", "renaissance 
         ("Nema problema, vidimo se sutra ujutro.", ["sr"], "sr"),
         # It cannot be excluded that a text is in a language that the detector does not know.
         (FRENCH, ["en", "tlh"], "en"),
+        ("Un &eacute;t&eacute; &agrave; la plage avec mes amis", ["en", "de"], "fr"),
         ("Bonjour", ["en", "de"], "en"),
+        # Neither checksums and codes nor repeated words are in another language.
+        ("sha256:a7d448e93c191402d9b79b0b2ae8e7bf01a583fad0466b58e4941d5ffbe9", ["en", "de"], None),
+        ("BYDLEHGNXQZ KJWVPMFTRB XZQWKJH", ["en", "de"], None),
+        ("La la la la la la la la la la la", ["en", "de"], None),
         ("Русский", ["en", "de"], None),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from html import unescape
 from typing import NamedTuple
 
 from transduce.data.cleaning.langid import code, is_alike, is_known, rank
@@ -17,6 +18,7 @@ LEAST_CONFIDENCE = 1.0  # percent; less likely languages are not listed
 # has so many bytes of letters. Of 7,000 short English texts, such as menus and words, none was.
 UNLIKELY = 0.001
 LEAST_BYTES = 20
+NO_LANGUAGE = "zxx"  # the detector's label for checksums, codes and the like
 NAMES = {
     "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian",
     "bn": "Bengali", "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh",
@@ -70,7 +72,8 @@ def detect(text: str, languages: Collection[str]) -> list[Detection]:
     another language. A text without letters has none, and tags and addresses, which look like
     English, do not count.
     """
-    text = PROTECTED.sub(" ", text[:MOST_LOOKED_THROUGH])
+    # Accents in HTML, such as &eacute;, tell languages apart.
+    text = PROTECTED.sub(" ", unescape(text[:MOST_LOOKED_THROUGH]))
     if not any(map(str.isalpha, text)):
         return []
     text = text[:MOST_CHARACTERS]
@@ -87,7 +90,9 @@ def detect(text: str, languages: Collection[str]) -> list[Detection]:
 
 def _is_in_another(text: str, ranking: list[tuple[str, float]], languages: Collection[str]) -> bool:
     """Return whether a text is surely in none of these languages."""
-    letters = "".join(filter(str.isalpha, text))
+    # A word that is repeated, as in "la la la", counts once.
+    words = "".join(dict.fromkeys(text.casefold().split()))
+    letters = "".join(filter(str.isalpha, words))
     if len(letters.encode()) < LEAST_BYTES or not all(map(is_known, languages)):
         return False
     likelihood = sum(chance for label, chance in ranking if _may_be(label, languages))
@@ -95,5 +100,5 @@ def _is_in_another(text: str, ranking: list[tuple[str, float]], languages: Colle
 
 
 def _may_be(label: str, languages: Collection[str]) -> bool:
-    """Return whether what looks like one language may be in one of these."""
-    return any(is_alike(label, language) for language in languages)
+    """Return whether what looks like one language, or like none, may be in one of these."""
+    return label == NO_LANGUAGE or any(is_alike(label, language) for language in languages)
