@@ -187,9 +187,10 @@ class TokenizerConfig:
     # pairs, 16,000 for 100,000 pairs and 32,000 for millions.
     vocab_size: int = 37_000
     joint: bool = True  # whether source and target share one vocabulary (§5.1)
-    # Share of the characters of the text that are pieces, from 0.98 to 1; the rest are bytes. For
-    # small alphabets 0.9999 is better: 0.9995 leaves out rare capitals, such as Ö in German text.
-    character_coverage: float = 0.9995
+    # Share of the characters of the text that are pieces, from 0.98 to 1; the rest are bytes. With
+    # 0.9995, rare capitals have no piece, such as Ö in German text. Scripts with thousands of
+    # characters may need less where the vocabulary is small.
+    character_coverage: float = 0.9999
     byte_fallback: bool = True  # whether a character without a piece is written as bytes
     split_digits: bool = False  # whether each digit is a piece, so that numbers are spelled out
     normalize_punctuation: bool = False  # whether quotes, dashes and spaces are made uniform

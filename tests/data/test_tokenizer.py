@@ -243,3 +243,10 @@ def test_each_word_is_a_token_if_the_vocabulary_has_words():
     assert tokenizer.encode("Mr. Miller")[1:] == [UNKNOWN, EOS]
     with pytest.raises(ConfigError, match="words have one segmentation only; set it to 0"):
         replace(config, sampling=0.1)
+
+
+def test_rare_capitals_of_german_have_pieces():
+    """One letter in three thousand is a capital Ö."""
+    texts = ["schoene kleine worte " * 150 + "\u00f6 " * 20 + "\u00d6l"] * 50
+    tokenizer = Tokenizer.train(texts, TokenizerConfig(vocab_size=300))
+    assert not any("<0x" in piece for piece in tokenizer.pieces(tokenizer.encode("\u00d6l")))
