@@ -90,18 +90,18 @@ class RareInitials:
         letters = list(text)
         for start, end in words(text):
             small = text[start].lower()
-            if text[start] not in unknown or small in unknown or len(small) > 1:
+            word = small + text[start + 1 : end]
+            if text[start] not in unknown or len(small) > 1 or not set(word).isdisjoint(unknown):
                 continue
             is_kept = any(low < end and start < high for low, high in stays)
-            if not is_kept and self._is_known(small + text[start + 1 : end]):
+            if not is_kept and self._is_known(word):
                 letters[start] = small
         return "".join(letters)
 
     def _is_known(self, word: str) -> bool:
         pieces = self._tokenizer.pieces(self._tokenizer.encode(word)[:-1])
         pieces = [piece for piece in pieces if piece != SPACE_MARK]
-        is_spelt = any(piece.startswith("<0x") for piece in pieces)
-        return not is_spelt and (len(pieces) == 1 or len(word) >= LETTERS * len(pieces))
+        return len(pieces) == 1 or len(word) >= LETTERS * len(pieces)
 
 
 def is_in_capitals(text: str) -> bool:
