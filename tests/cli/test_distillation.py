@@ -9,6 +9,8 @@ from tests import trained
 from tests.distillation.test_distil import SMALL, recipe  # noqa: F401
 from transduce.cli.commands import run
 from transduce.distillation import comparison
+from transduce.errors import MissingExtra
+from transduce.storage.bundle import load_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,18 @@ def test_an_interrupted_distillation_has_the_status_of_its_signal(
     assert run(words) == status
     assert options["processes"] == 3
     assert "start the command again" in capsys.readouterr().err
+
+
+def test_compression_needs_no_phrases(bundle, tmp_path, capsys, monkeypatch):
+    def phrases(*_arguments):
+        raise MissingExtra("babel is not installed")
+
+    monkeypatch.setattr("transduce.corpora.phrases.phrases", phrases)
+    out = tmp_path / "int8"
+    assert run(["compress", str(bundle.path), "--out", str(out)]) == 0
+    reason = "babel is not installed; or name a file of sentences: --source FILE"
+    assert capsys.readouterr().out == f"wrote {out}; it is not compared: {reason}\n"
+    assert load_bundle(out).recipe == bundle.recipe
 
 
 def test_compression_ends_with_a_table_of_both_bundles(bundle, tmp_path, capsys):
