@@ -449,6 +449,15 @@ def test_dark_follows_the_system_and_the_switch(open_page):
     assert page.evaluate(ground) == "rgb(20, 21, 25)"
 
 
+def test_a_theme_that_another_program_has_stored_is_replaced(open_page):
+    page = open_page()
+    page.evaluate("localStorage.setItem('theme', 'solarized')")
+    page.reload()
+    expect(page.locator(".theme")).to_have_attribute("title", "Colours: System")
+    page.click(".theme")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+
+
 def test_figures_are_painted_again_when_the_system_turns_dark(open_page):
     page = inspect(open_page)
     label = page.locator(".one-head svg text").first

@@ -30,14 +30,12 @@ export async function fetchTranslation(options, signal) {
 
 // The attention of one sentence: options are {text, sentence, without}.
 export async function fetchInspection(options, signal) {
-  if (standalone) return standalone.inspection;
-  return request("v1/attention", options, signal);
+  return standalone ? standalone.inspection : request("v1/attention", options, signal);
 }
 
 // The walk through one translation: options are {text, layer, head}.
 export async function fetchWalkthrough(options, signal) {
-  if (standalone) return standalone.walkthrough;
-  return request("v1/walkthrough", options, signal);
+  return standalone ? standalone.walkthrough : request("v1/walkthrough", options, signal);
 }
 
 export async function fetchRuns(signal) {

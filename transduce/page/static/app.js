@@ -16,7 +16,7 @@ const VIEWS = {
   learn: { title: "Learn", show: showLearn },
   runs: { title: "Runs", show: showRuns },
 };
-const THEMES = { auto: "System", light: "Light", dark: "Dark" };
+const THEMES = [["auto", "System", "◐"], ["light", "Light", "○"], ["dark", "Dark", "●"]];
 
 let endView = null;
 let lastText = "";
@@ -36,9 +36,8 @@ function drawNavigation(current) {
   }
   for (const link of bar.children) {
     const view = link.dataset.view;
-    link.setAttribute("href", linkTo(view, view === "runs" ? {} : { text: lastText }));
-    if (view === current) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    link.href = linkTo(view, view === "runs" ? {} : { text: lastText });
+    link.ariaCurrent = view === current ? "page" : null;
   }
 }
 
@@ -57,7 +56,6 @@ function showView() {
   drawNavigation(view);
   document.title = `${VIEWS[view].title} · transduce`;
   const root = document.getElementById("view");
-  root.className = `view-${view}`;
   fill(root);
   try {
     endView = VIEWS[view].show(root, parameters) ?? null;
@@ -87,17 +85,18 @@ function setTheme(theme) {
 }
 
 function themeSwitch() {
-  const names = Object.keys(THEMES);
+  // Other programs at this address may have stored a theme that is unknown here.
+  let place = Math.max(0, THEMES.findIndex(([theme]) => theme === document.documentElement.dataset.theme));
   const button = element("button", { class: "quiet theme" });
   const draw = () => {
-    const theme = document.documentElement.dataset.theme;
-    button.textContent = { auto: "◐", light: "○", dark: "●" }[theme];
-    button.setAttribute("aria-label", `Colours: ${THEMES[theme]}. Press to change.`);
-    button.title = `Colours: ${THEMES[theme]}`;
+    const [, name, sign] = THEMES[place];
+    button.textContent = sign;
+    button.title = `Colours: ${name}`;
+    button.ariaLabel = `${button.title}. Press to change.`;
   };
   button.addEventListener("click", () => {
-    const next = names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length];
-    setTheme(next);
+    place = (place + 1) % THEMES.length;
+    setTheme(THEMES[place][0]);
     draw();
   });
   draw();

@@ -2,6 +2,7 @@
 
 import { element, fill, svgElement, showTip, hideTip, signed, toolbar } from "./dom.js";
 import { figureColors, figureFrame, saveButtons, shorten, textWidth } from "./figure.js";
+import { tokenName } from "./words.js";
 
 const STATES = { kept: "kept", pruned: "given up", ended: "complete" };
 const LINE_HEIGHT = 30;
@@ -14,7 +15,7 @@ export function showBeam(root, inspection) {
   fill(place, figure);
   fill(root,
     toolbar(element("ul", { class: "key small muted" },
-        element("li", { class: "best" }, "the translation"), element("li", { class: "kept" }, "kept for a while"),
+        element("li", { class: "best" }, "the translation"), element("li", {}, "kept for a while"),
         element("li", { class: "pruned" }, "given up at once")),
       element("span", { class: "push" }), saveButtons("beam", () => figure)),
     place, hypotheses(inspection), asText(beam));
@@ -46,8 +47,8 @@ function layOut(beam) {
 
 function nodeLabel(node) {
   if (node.parent === null) return "‹start›";
-  const text = node.text === "</s>" ? "‹end›" : node.text.replaceAll("\u2581", " ").trim() || "␣";
-  return node.state === "pruned" ? `✕ ${shorten(text, 16)}` : shorten(text, 16);
+  const text = shorten(tokenName(node.text), 16);
+  return node.state === "pruned" ? `✕ ${text}` : text;
 }
 
 function drawTree(beam) {

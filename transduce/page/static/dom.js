@@ -22,7 +22,7 @@ function furnish(node, attributes, children) {
     if (value == null || value === false) continue;
     if (typeof value === "function") node.addEventListener(name.slice(2), value);
     else if (name === "value") node.value = value;
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat(Infinity).filter((child) => child != null));
   return node;
@@ -53,11 +53,10 @@ export function keepFocus(root, draw) {
 export function segmented(label, options, chosen, choose) {
   const buttons = options.map(([value, text]) =>
     element("button", {
-      
       "aria-pressed": String(value === chosen),
       "data-value": value,
       onclick: () => {
-        for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.value === String(value)));
+        for (const button of buttons) button.ariaPressed = button.dataset.value === String(value);
         choose(value);
       },
     }, text));
@@ -78,7 +77,7 @@ export function slider(label, { min, max, step = 1, value, describe = String }, 
     type: "range", min, max, step, value, "aria-valuetext": describe(value),
     oninput: () => {
       output.textContent = describe(Number(input.value));
-      input.setAttribute("aria-valuetext", output.textContent);
+      input.ariaValueText = output.textContent;
       change(Number(input.value));
     },
   });

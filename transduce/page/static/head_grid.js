@@ -32,10 +32,10 @@ function headsByLayer(view) {
   const { layers, heads } = view.attention[view.kind];
   const cells = headCells(view, allHeads(view));
   const rows = Array.from({ length: layers }, (_, layer) => [
-    element("span", { class: "layer small muted" }, String(layer + 1)),
+    element("span", { class: "layer small muted" }, layer + 1),
     cells.slice(layer * heads, (layer + 1) * heads),
   ]);
-  const titles = Array.from({ length: heads }, (_, head) => element("span", { class: "small muted head-number" }, String(head + 1)));
+  const titles = Array.from({ length: heads }, (_, head) => element("span", { class: "small muted head-number" }, head + 1));
   const grid = gridOf("by-layer", element("span", { class: "small muted corner" }, "layer"), titles, rows);
   grid.style.setProperty("--heads", heads);
   return grid;
@@ -104,7 +104,7 @@ function weightLegend() {
   const swatches = [0, 0.1, 0.25, 0.5, 1].map((weight) => {
     const swatch = element("i", { "aria-hidden": "true" });
     swatch.style.background = colorText(weightColor(weight, low, high));
-    return element("span", {}, swatch, String(weight));
+    return element("span", {}, swatch, weight);
   });
   return element("span", { class: "weights small muted number", role: "img", "aria-label": "Colours: pale for a weight of 0, full for 1" }, swatches);
 }

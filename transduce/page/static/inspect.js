@@ -22,7 +22,7 @@ export function showInspect(root, parameters) {
     layer: number("layer", 5), head: number("head", 1), overlay: names("overlay"), without: names("without"),
     figure: parameters.get("figure") === "heat" ? "heat" : "lines", level: parameters.get("level") === "token" ? "token" : "word",
     word: number("word", null), sort: parameters.get("sort") in MEASURES ? parameters.get("sort") : "",
-    step: number("step", 0), click: "show", request: null, inspection: null, replay: null, findsReferent: false,
+    step: number("step", 0), click: "show", request: null, inspection: null, endReplay: null, findsReferent: false,
   };
   view.remember = () => remember(view);
   view.toggleHead = (name) => toggleHead(view, name);
@@ -46,7 +46,7 @@ export function showInspect(root, parameters) {
   if (view.text) loadInspection(view);
   return () => {
     view.request?.abort();
-    view.replay?.end();
+    view.endReplay?.();
     resized.cancel();
     ending.abort();
   };
@@ -104,7 +104,7 @@ async function loadInspection(view) {
   const request = new AbortController();
   view.request = request;
   view.intro.hidden = true;
-  view.parts.setAttribute("aria-busy", "true");
+  view.parts.ariaBusy = true;
   fill(view.messages, view.inspection ? null : element("p", { class: "muted" }, "Translating and recording …"));
   let inspection;
   try {
@@ -112,12 +112,12 @@ async function loadInspection(view) {
   } catch (error) {
     if (request.signal.aborted) return;
     fill(view.messages, problem(error));
-    view.parts.removeAttribute("aria-busy");
+    view.parts.ariaBusy = null;
     view.without = view.inspection?.without ?? [];
     return;
   }
   if (request.signal.aborted) return;
-  view.parts.removeAttribute("aria-busy");
+  view.parts.ariaBusy = null;
   view.inspection = inspection;
   view.attention = decodeAttention(inspection);
   fill(view.messages, inspection.notices.map((notice) => element("p", { class: "notice" }, notice)));
@@ -160,10 +160,10 @@ function drawInspection(view) {
 }
 
 function drawSteps(view) {
-  view.replay?.end();
+  view.endReplay?.();
   const place = element("div", { class: "stacked" });
   fill(view.steps, element("h2", { id: "steps-title" }, "Decoding, step by step"), place);
-  view.replay = showReplay(place, view.inspection, view.attention, {
+  view.endReplay = showReplay(place, view.inspection, view.attention, {
     step: view.step,
     onStep: (step) => {
       view.step = step;

@@ -5,6 +5,7 @@ import { fetchWalkthrough, standaloneData } from "./api.js";
 import { linkTo, readAddress, rewriteAddress } from "./address.js";
 import { drawLesson, FIGURES } from "./learn_figures.js";
 import { codeNode, mathNode } from "./learn_parts.js";
+import { tokenName } from "./words.js";
 
 const LESSON = "The animal didn't cross the street because it was too tired.";
 
@@ -35,9 +36,8 @@ export function showLearn(root, parameters) {
 }
 
 function tellStory(lesson, body, walk, start) {
-  const shown = (tokens) => tokens.map((token) => (token === "</s>" ? "‹end›" : token));
   const data = Object.fromEntries(walk.steps.map((step) => [step.name, step.data]));
-  Object.assign(lesson, { walk, data, source: shown(walk.source), target: shown(walk.target) });
+  Object.assign(lesson, { walk, data, source: walk.source.map(tokenName), target: walk.target.map(tokenName) });
   // What the reader can change. `row` and `column` are source tokens, `place` is a target token, -1 is none.
   lesson.state = {
     row: Math.min(1, walk.source.length - 1), column: 0, place: 0, leftOut: -1, hidden: -1, divisor: data.scale.divisor.data[0],
@@ -73,7 +73,7 @@ function lessonSection(lesson, step, index) {
 }
 
 function lessonSteps(lesson) {
-  const button = (label, go, ...text) => element("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => goToStep(lesson, go()) }, text);
+  const button = (label, go, ...text) => element("button", { class: "quiet", "aria-label": label, onclick: () => goToStep(lesson, go()) }, text);
   lesson.marks = lesson.sections.map(({ step }, index) => button(null, () => index, element("span", { class: "number" }, index + 1), step.title));
   lesson.count = element("span", { class: "muted small" });
   return element("nav", { class: "steps", "aria-label": "Steps" }, element("ol", {}, lesson.marks.map((mark) => element("li", {}, mark))),
@@ -102,7 +102,7 @@ function followReader(lesson) {
 
 function markStep(lesson, current) {
   lesson.current = current;
-  lesson.marks.forEach((mark, index) => mark.setAttribute("aria-current", index === current ? "step" : "false"));
+  lesson.marks.forEach((mark, index) => { mark.ariaCurrent = index === current ? "step" : null; });
   lesson.count.textContent = `${current + 1} of ${lesson.sections.length}`;
 }
 

@@ -7,6 +7,7 @@ import { drawThumbnail, thumbnailColors } from "./attention.js";
 import { heatTable } from "./heat_table.js";
 import { waveFigure } from "./learn_parts.js";
 import { bar } from "./replay.js";
+import { tokenName } from "./words.js";
 
 // Draw all that depends on the state of a lesson.
 export function drawLesson(lesson) {
@@ -192,7 +193,7 @@ export const FIGURES = {
     const { source } = lesson;
     const canvases = share.data.map(() => element("canvas", {}));
     add(element("div", { class: "grid sorted" }, canvases.map((canvas, index) => element("div", { class: "cell-with-label" }, element("button", {
-      type: "button", class: "cell", "aria-label": `Head ${index + 1}`, "aria-pressed": String(index + 1 === lesson.head), onclick: () => lesson.open({ head: index + 1, step: "heads" }),
+      class: "cell", "aria-label": `Head ${index + 1}`, "aria-pressed": String(index + 1 === lesson.head), onclick: () => lesson.open({ head: index + 1, step: "heads" }),
     }, canvas), element("small", {}, `${index + 1}: ${percent(share.data[index])}`)))),
     vectors("All heads joined", source, output));
     return () => {
@@ -258,7 +259,7 @@ export const FIGURES = {
       min: 0, max: temperatures.data.length - 1, describe: (index) => `τ = ${temperatures.data[index]}`,
     })), chart);
     return ({ place }) => {
-      const names = rowOf(candidates, place, logits.shape[1]).map((name) => (name === "</s>" ? "‹end›" : name));
+      const names = rowOf(candidates, place, logits.shape[1]).map(tokenName);
       const bars = barChart("Probabilities of the next token", [...names, "all others"]);
       bars.draw(nextShares(lesson), percent, names.indexOf(target[place]));
       fill(chart, bars.node);
@@ -269,11 +270,11 @@ export const FIGURES = {
     const { target } = lesson;
     const line = element("p", { class: "so-far", lang: lesson.walk.model.target_language, dir: "auto" });
     const go = () => change(lesson, { place: (lesson.state.place + 1) % target.length });
-    add(toolbar(tokenChoice(lesson, "Writing", target, "place"), element("button", { type: "button", onclick: go }, "Next token")), line);
+    add(toolbar(tokenChoice(lesson, "Writing", target, "place"), element("button", { onclick: go }, "Next token")), line);
     return ({ place }) => {
       fill(line, place ? `${text[place - 1]} ` : "", element("mark", {}, target[place]));
       const total = probability.data.slice(0, place + 1).reduce((product, value) => product * value, 1);
-      const other = chosen[place] === best[place] ? "no token has more" : `“${best[place]}” has ${percent(most.data[place])}, but the beam went on otherwise`;
+      const other = chosen[place] === best[place] ? "no token has more" : `“${tokenName(best[place])}” has ${percent(most.data[place])}, but the beam went on otherwise`;
       return `“${target[place]}” has ${percent(probability.data[place])}; ${other}. All tokens up to here: ${total.toPrecision(2)}.`;
     };
   },

@@ -2,10 +2,11 @@
 
 import { element, fill, percent, announce, toolbar } from "./dom.js";
 import { attentionAxes, headTable, meanTable, weightAt } from "./attention.js";
+import { tokenName } from "./words.js";
 
 const STEP_SECONDS = 0.9;
 
-// Draw the replay into a root; options are {step, onStep}. Returns {end, redraw}.
+// Draw the replay into a root; options are {step, onStep}. Returns a function that ends it.
 export function showReplay(root, inspection, attention, { step = 0, onStep }) {
   const last = inspection.steps.length - 1;
   const replay = { step: Math.min(Math.max(0, step), last), timer: 0 };
@@ -20,7 +21,7 @@ export function showReplay(root, inspection, attention, { step = 0, onStep }) {
   function move(to) {
     replay.step = Math.min(last, Math.max(0, to));
     slide.value = replay.step;
-    slide.setAttribute("aria-valuetext", `step ${replay.step + 1} of ${last + 1}: ${tokenText(inspection, replay.step)}`);
+    slide.ariaValueText = `step ${replay.step + 1} of ${last + 1}: ${tokenText(inspection, replay.step)}`;
     count.textContent = `Step ${replay.step + 1} of ${last + 1}`;
     fill(place, soFar(inspection, replay.step), element("div", { class: "split" },
       candidates(inspection, replay.step), looked(inspection, attention, replay.step)));
@@ -50,7 +51,7 @@ export function showReplay(root, inspection, attention, { step = 0, onStep }) {
       slide, count),
     place);
   move(replay.step);
-  return { end: pause, redraw: () => move(replay.step) };
+  return pause;
 }
 
 function tokenText(inspection, step) {
@@ -74,9 +75,7 @@ function candidates(inspection, step) {
   return element("section", {},
     element("h3", {}, "Candidates"),
     element("p", { class: "small muted" }, `Probabilities of the next token; entropy ${entropy.toFixed(2)} nats`),
-    element("ol", { class: "bars" }, list.map((candidate) => bar(
-      candidate.text === "</s>" ? "‹end›" : candidate.text.replaceAll("\u2581", " ").trim() || "␣",
-      candidate.probability, candidate.id === chosen))));
+    element("ol", { class: "bars" }, list.map(({ id, text, probability }) => bar(tokenName(text), probability, id === chosen))));
 }
 
 // One line of a bar chart: a label, a bar and the number.
@@ -102,7 +101,7 @@ function looked(inspection, attention, step) {
   const words = table.columns.map((word, column) => {
     const weight = weightAt(table, 0, column);
     const node = element("span", { class: "shaded", title: percent(weight) }, element("span", {}, word), element("small", {}, percent(weight)));
-    node.style.setProperty("--share", `${Math.round(Math.pow(weight, 0.65) * 100)}%`);
+    node.style.setProperty("--share", `${Math.round(weight ** 0.65 * 100)}%`);
     return node;
   });
   return element("section", {},

@@ -18,8 +18,9 @@ export function showRuns(root, parameters) {
       const runs = await fetchRuns(ending.signal);
       const name = parameters.get("name") ?? runs[0]?.name;
       const report = name && runReport(await fetchRun(name, ending.signal));
-      if (runs.map(({ state }) => state).join() !== states) fill(list, runs.map((run) => runLink(run, name)));
-      states = runs.map(({ state }) => state).join();
+      const present = runs.map(({ state }) => state).join();
+      if (present !== states) fill(list, runs.map((run) => runLink(run, name)));
+      states = present;
       fill(body, report || element("p", { class: "lead muted" },
         "There is no run yet. Start one with ", element("code", {}, "transduce train small"), ", and its curves appear here."));
       if (runs.some(({ state }) => state === "training")) timer = setTimeout(load, REFRESH);

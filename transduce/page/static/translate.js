@@ -143,7 +143,7 @@ async function labelLanguages(view) {
   }
   const samples = SAMPLES[model.source_language] ?? [];
   fill(view.samples, samples.length ? element("span", { class: "muted" }, "Try: ") : null,
-    samples.map((text) => element("button", { class: "quiet", onclick: () => setText(view, text) }, text)));
+    samples.map((text) => element("button", { onclick: () => setText(view, text) }, text)));
   offerSwap(view, model, models);
 }
 
