@@ -87,7 +87,7 @@ function setTheme(theme) {
 function themeSwitch() {
   // Other programs at this address may have stored a theme that is unknown here.
   let place = Math.max(0, THEMES.findIndex(([theme]) => theme === document.documentElement.dataset.theme));
-  const button = element("button", { class: "quiet theme" });
+  const button = element("button.quiet.theme");
   const draw = () => {
     const [, name, sign] = THEMES[place];
     button.textContent = sign;

@@ -45,12 +45,12 @@ export function figureFrame(width, height, label) {
 
 // Two buttons that save a figure; find returns the SVG element of the moment.
 export function saveButtons(name, find) {
-  const button = (kind) => element("button", {
-    class: "quiet", "aria-label": `Save the figure as ${kind.toUpperCase()}`,
+  const button = (kind) => element("button.quiet", {
+    "aria-label": `Save the figure as ${kind.toUpperCase()}`,
     onclick: (event) => saveFigure(find(), `${name}.${kind}`, kind).catch((error) => event.target.after(problem(error))),
   }, kind.toUpperCase());
-  return element("span", { class: "save", role: "group", "aria-label": "Save" },
-    element("span", { class: "muted small", "aria-hidden": "true" }, "Save"), button("svg"), button("png"));
+  return element("span.save", { role: "group", "aria-label": "Save" },
+    element("span.muted.small", { "aria-hidden": "true" }, "Save"), button("svg"), button("png"));
 }
 
 async function saveFigure(figure, name, kind) {

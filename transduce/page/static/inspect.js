@@ -56,29 +56,29 @@ export function showInspect(root, parameters) {
 
 function layOutInspect(view, root) {
   view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off", placeholder: "A sentence to translate and look into" });
-  view.link = element("button", { class: "quiet push", hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
-  view.messages = element("div", { class: "messages" });
-  view.result = element("section", { class: "card result", "aria-label": "Translation", hidden: true });
-  view.grid = element("section", { class: "card heads", "aria-labelledby": "heads-title" });
-  view.large = element("section", { class: "card one-head", "aria-labelledby": "head-title" });
-  view.steps = element("section", { class: "card", "aria-labelledby": "steps-title" });
-  view.beam = element("section", { class: "card", "aria-labelledby": "beam-title" });
-  view.parts = element("div", { class: "parts", hidden: true },
-    element("div", { class: "workbench" }, view.grid, view.large), view.steps, view.beam);
-  view.intro = element("p", { class: "muted lead", hidden: view.text !== "" },
+  view.link = element("button.quiet.push", { hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
+  view.messages = element("div.messages");
+  view.result = element("section.card.result", { "aria-label": "Translation", hidden: true });
+  view.grid = element("section.card.heads", { "aria-labelledby": "heads-title" });
+  view.large = element("section.card.one-head", { "aria-labelledby": "head-title" });
+  view.steps = element("section.card", { "aria-labelledby": "steps-title" });
+  view.beam = element("section.card", { "aria-labelledby": "beam-title" });
+  view.parts = element("div.parts", { hidden: true },
+    element("div.workbench", {}, view.grid, view.large), view.steps, view.beam);
+  view.intro = element("p.muted.lead", { hidden: view.text !== "" },
     "Type a sentence, or take one of the two above. You then see where each head of each layer looks, how the translation was ",
     "chosen word by word, and what changes when you switch heads off.");
-  fill(root, element("h1", { class: "visually-hidden" }, "Inspect"), standaloneData() ? null : askForm(view),
+  fill(root, element("h1.visually-hidden", {}, "Inspect"), standaloneData() ? null : askForm(view),
     view.messages, view.intro, view.result, view.parts);
 }
 
 function askForm(view) {
-  const sample = (text) => element("button", { class: "quiet", onclick: () => takeSample(view, `${PAPER}${text}.`) }, text);
-  return element("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
-    element("label", { class: "visually-hidden", for: "inspect-text" }, "Sentence"),
-    element("div", { class: "ask-line" }, view.input, element("button", { type: "submit", class: "main" }, "Inspect")),
-    element("div", { class: "toolbar samples-line small" }, element("span", { class: "muted" }, `What is “it”? ${PAPER}`),
-      sample("too tired"), element("span", { class: "muted" }, "or"), sample("too wide"), view.link));
+  const sample = (text) => element("button.quiet", { onclick: () => takeSample(view, `${PAPER}${text}.`) }, text);
+  return element("form.ask", { onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
+    element("label.visually-hidden", { for: "inspect-text" }, "Sentence"),
+    element("div.ask-line", {}, view.input, element("button.main", { type: "submit" }, "Inspect")),
+    element("div.toolbar.samples-line.small", {}, element("span.muted", {}, `What is “it”? ${PAPER}`),
+      sample("too tired"), element("span.muted", {}, "or"), sample("too wide"), view.link));
 }
 
 function takeText(view, text) {
@@ -105,7 +105,7 @@ async function loadInspection(view) {
   view.request = request;
   view.intro.hidden = true;
   view.parts.ariaBusy = true;
-  fill(view.messages, view.inspection ? null : element("p", { class: "muted" }, "Translating and recording …"));
+  fill(view.messages, view.inspection ? null : element("p.muted", {}, "Translating and recording …"));
   let inspection;
   try {
     inspection = await fetchInspection({ text: view.text, sentence: view.sentence, without: view.without }, request.signal);
@@ -120,7 +120,7 @@ async function loadInspection(view) {
   view.parts.ariaBusy = null;
   view.inspection = inspection;
   view.attention = decodeAttention(inspection);
-  fill(view.messages, inspection.notices.map((notice) => element("p", { class: "notice" }, notice)));
+  fill(view.messages, inspection.notices.map((notice) => element("p.notice", {}, notice)));
   if (view.findsReferent) findReferent(view);
   keepFocus(view.parts, () => drawInspection(view));
   announce(`Translation: ${inspection.translation}`);
@@ -153,17 +153,15 @@ function drawInspection(view) {
   drawGrid(view);
   drawFigure(view);
   drawSteps(view);
-  const place = element("div", { class: "stacked" });
-  fill(view.beam, element("h2", { id: "beam-title" }, `Beam search, width ${view.inspection.beam.size}`), place);
-  showBeam(place, view.inspection);
+  fill(view.beam, element("h2", { id: "beam-title" }, `Beam search, width ${view.inspection.beam.size}`));
+  showBeam(view.beam, view.inspection);
   remember(view);
 }
 
 function drawSteps(view) {
   view.endReplay?.();
-  const place = element("div", { class: "stacked" });
-  fill(view.steps, element("h2", { id: "steps-title" }, "Decoding, step by step"), place);
-  view.endReplay = showReplay(place, view.inspection, view.attention, {
+  fill(view.steps, element("h2", { id: "steps-title" }, "Decoding, step by step"));
+  view.endReplay = showReplay(view.steps, view.inspection, view.attention, {
     step: view.step,
     onStep: (step) => {
       view.step = step;
@@ -192,17 +190,17 @@ function drawResult(view) {
   view.link.hidden = false;
   fill(view.result,
     inspection.sentences.length > 1 && !standaloneData() ? sentenceChoice(view) : null,
-    element("div", { class: "bitext" },
+    element("div.bitext", {},
       line("Source", inspection.text, from),
       isCompared ? line("All heads", before, to) : null,
       line(isCompared ? `Without ${inspection.without.length} head${inspection.without.length > 1 ? "s" : ""}` : "Translation", after, to)),
-    isCompared ? toolbar(inspection.without.map((name) => element("button", { class: "chip", onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
-      inspection.without.length > 1 ? element("button", { class: "quiet", onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
-      isSame ? element("span", { class: "small muted" }, "The translation is the same.") : null) : null);
+    isCompared ? toolbar(inspection.without.map((name) => element("button.chip", { onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
+      inspection.without.length > 1 ? element("button.quiet", { onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
+      isSame ? element("span.small.muted", {}, "The translation is the same.") : null) : null);
 }
 
 function line(title, content, language) {
-  return element("div", {}, element("h2", { class: "language" }, title), element("p", { lang: language, dir: "auto" }, content));
+  return element("div", {}, element("h2.language", {}, title), element("p", { lang: language, dir: "auto" }, content));
 }
 
 function sentenceChoice(view) {

@@ -23,12 +23,12 @@ export function showLearn(root, parameters) {
   lesson.open = (changes) => { location.hash = linkTo("learn", lesson.address({ step: readAddress().parameters.get("step"), ...changes })); };
 
   const input = element("input", { type: "text", value: lesson.text, dir: "auto", autocomplete: "off", "aria-label": "Sentence" });
-  const body = element("div", { class: "lesson" }, element("p", { class: "muted" }, "Translating …"));
+  const body = element("div.lesson", {}, element("p.muted", {}, "Translating …"));
   fill(root, element("div", {}, element("h1", {}, "One translation, step by step"),
-    element("p", { class: "muted" }, "What a Transformer computes, in the paper's order, with the numbers of this sentence.")),
-  standaloneData() ? null : element("form", {
-    class: "ask-line", onsubmit: (event) => { event.preventDefault(); lesson.open({ text: input.value.trim() }); },
-  }, input, element("button", { type: "submit", class: "main" }, "Explain")), body);
+    element("p.muted", {}, "What a Transformer computes, in the paper's order, with the numbers of this sentence.")),
+  standaloneData() ? null : element("form.ask-line", {
+    onsubmit: (event) => { event.preventDefault(); lesson.open({ text: input.value.trim() }); },
+  }, input, element("button.main", { type: "submit" }, "Explain")), body);
   fetchWalkthrough(lesson.address(), lesson.ending.signal)
     .then((walk) => tellStory(lesson, body, walk, parameters.get("step")))
     .catch((error) => error.name !== "AbortError" && fill(body, problem(error)));
@@ -46,12 +46,12 @@ function tellStory(lesson, body, walk, start) {
   };
   const { model } = walk;
   lesson.sections = walk.steps.map((step, index) => lessonSection(lesson, step, index));
-  fill(body, lessonSteps(lesson), element("div", { class: "parts" },
-    element("div", { class: "card bitext" }, element("p", { lang: model.source_language, dir: "auto" }, walk.text),
+  fill(body, lessonSteps(lesson), element("div.parts", {},
+    element("div.card.bitext", {}, element("p", { lang: model.source_language, dir: "auto" }, walk.text),
       element("p", { lang: model.target_language, dir: "auto" }, element("strong", {}, walk.translation)),
-      walk.notices.map((notice) => element("p", { class: "notice" }, notice))),
+      walk.notices.map((notice) => element("p.notice", {}, notice))),
     lesson.sections.map(({ node }) => node),
-    element("p", { class: "muted" }, "That was one head of one layer. ", element("a", { href: linkTo("inspect", { text: lesson.text }) }, "See all of them"))));
+    element("p.muted", {}, "That was one head of one layer. ", element("a", { href: linkTo("inspect", { text: lesson.text }) }, "See all of them"))));
   drawLesson(lesson);
   followReader(lesson);
   const first = walk.steps.findIndex(({ name }) => name === start);
@@ -59,24 +59,24 @@ function tellStory(lesson, body, walk, start) {
 }
 
 function lessonSection(lesson, step, index) {
-  const heading = element("h2", { id: `step-${step.name}`, tabindex: -1 }, element("span", { class: "muted number" }, index + 1), ` ${step.title}`);
-  const caption = element("p", {});
-  const figure = element("div", { class: "parts" });
+  const heading = element("h2", { id: `step-${step.name}`, tabindex: -1 }, element("span.muted.number", {}, index + 1), ` ${step.title}`);
+  const caption = element("p");
+  const figure = element("div.parts");
   const draw = FIGURES[step.name](lesson, step.data, (...nodes) => figure.append(...nodes));
   lesson.draws.push((state) => { caption.textContent = draw(state) ?? ""; });
   figure.append(caption);
-  const node = element("section", { class: "card", "aria-labelledby": heading.id },
-    toolbar(heading, element("span", { class: "muted small push" }, `§${step.section} of the paper`)),
-    element("p", { class: "lead" }, step.explanation),
-    element("div", { class: "workbench" }, mathNode(step), codeNode(step)), figure);
+  const node = element("section.card", { "aria-labelledby": heading.id },
+    toolbar(heading, element("span.muted.small.push", {}, `§${step.section} of the paper`)),
+    element("p.lead", {}, step.explanation),
+    element("div.workbench", {}, mathNode(step), codeNode(step)), figure);
   return { step, node, heading };
 }
 
 function lessonSteps(lesson) {
-  const button = (label, go, ...text) => element("button", { class: "quiet", "aria-label": label, onclick: () => goToStep(lesson, go()) }, text);
-  lesson.marks = lesson.sections.map(({ step }, index) => button(null, () => index, element("span", { class: "number" }, index + 1), step.title));
-  lesson.count = element("span", { class: "muted small" });
-  return element("nav", { class: "steps", "aria-label": "Steps" }, element("ol", {}, lesson.marks.map((mark) => element("li", {}, mark))),
+  const button = (label, go, ...text) => element("button.quiet", { "aria-label": label, onclick: () => goToStep(lesson, go()) }, text);
+  lesson.marks = lesson.sections.map(({ step }, index) => button(null, () => index, element("span.number", {}, index + 1), step.title));
+  lesson.count = element("span.muted.small");
+  return element("nav.steps", { "aria-label": "Steps" }, element("ol", {}, lesson.marks.map((mark) => element("li", {}, mark))),
     toolbar(button("Previous step", () => lesson.current - 1, "← Back"), lesson.count, button("Next step", () => lesson.current + 1, "Next →")));
 }
 
