@@ -272,6 +272,40 @@ def test_a_mistake_is_one_line(lesson):
     page.watch.errors.clear()  # the browser reports the status of the answer
 
 
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("example", "The animal didn't cross the street because it was too tired."),
+        ("back", "Die Frau überquerte die Straße nicht, weil sie zu müde war."),
+        ("british", "The animal didn't cross the street because it was too tired."),
+    ],
+)
+def test_the_first_lesson_is_in_the_language_of_the_source(lesson, model, text):
+    page = lesson(f"model={model}")
+    expect(page.locator(".bitext p").first).to_have_text(text)
+    expect(page.get_by_role("textbox", name="Sentence")).to_have_value(text)
+
+    # Another model explains its own example, also after a step has put the text into the address.
+    page.keyboard.press("ArrowRight")
+    assert "text=" in page.url
+    page.select_option("#models select", "other" if model == "back" else "back")
+    expect(page.locator(".bitext p").first).to_have_text(
+        re.compile("^The" if model == "back" else "^Die")
+    )
+
+
+def test_a_sentence_is_asked_for_where_there_is_no_example(open_page, walk):
+    page = open_page("#learn?model=nordic")
+    page.route("**/v1/walkthrough", lambda route: fulfil(route, walk))
+    field = page.get_by_role("textbox", name="Sentence")
+    expect(field).to_have_attribute("placeholder", "A sentence in Norwegian Bokmål")
+    expect(page.locator(".lesson")).to_have_text("Type a sentence, then press Explain.")
+    field.fill(TEXT)
+    page.click("button:text-is('Explain')")
+    expect(page.locator(".bitext p").first).to_have_text(TEXT)
+    assert sum(url.endswith("walkthrough") for url in page.watch.requests) == 1
+
+
 def test_markup_in_a_sentence_stays_text(lesson):
     page = lesson("text=1 %3C 2 %26 <b>three</b>")
     expect(page.locator(".bitext p").first).to_have_text("1 < 2 & <b>three</b>")

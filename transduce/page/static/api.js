@@ -24,6 +24,12 @@ export function fetchModels() {
   return modelList;
 }
 
+// The model that answers all requests; undefined if the server does not say, which the shell reports.
+export async function fetchModel() {
+  const models = await fetchModels().catch(() => []);
+  return models.find(({ name }) => name === modelName) ?? models.find((model) => model.default);
+}
+
 export async function fetchTranslation(options, signal) {
   return request("v1/translate", options, signal);
 }

@@ -3,6 +3,7 @@
 import { element, fill, problem, hideTip, choice } from "./dom.js";
 import { readAddress, linkTo } from "./address.js";
 import { chooseModel, chosenModel, fetchModels, standaloneData } from "./api.js";
+import { textFor } from "./examples.js";
 import { languageName } from "./words.js";
 import { showTranslate } from "./translate.js";
 import { showInspect } from "./inspect.js";
@@ -112,7 +113,7 @@ function modelTitle(model) {
 async function drawModels() {
   const models = await fetchModels();
   if (!models.length) return;
-  standardModel = (models.find((model) => model.default) ?? models[0]).name;
+  standardModel = models.find((model) => model.default).name;
   const titles = models.map(modelTitle);
   const options = models.map((model, index) => {
     const isUnique = titles.filter((title) => title === titles[index]).length === 1;
@@ -120,7 +121,8 @@ async function drawModels() {
   });
   fill(document.getElementById("models"), choice("Model", options, chosenModel() ?? standardModel, (name) => {
     chooseModel(name === standardModel ? null : name);
-    location.hash = linkTo(readAddress().view || "translate", { text: lastText });
+    const { source_language: language } = models.find((model) => model.name === name);
+    location.hash = linkTo(readAddress().view || "translate", { text: textFor(language, lastText) });
   }));
 }
 

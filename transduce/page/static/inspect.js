@@ -3,6 +3,7 @@
 import { element, fill, keepFocus, choice, problem, announce, debounce, copyText, different, toolbar } from "./dom.js";
 import { rewriteAddress } from "./address.js";
 import { fetchInspection, standaloneData } from "./api.js";
+import { askForSentence, riddleIn } from "./examples.js";
 import { KINDS, attentionAxes, decodeAttention, headTable, weightAt } from "./attention.js";
 import { MEASURES, allHeads } from "./heads.js";
 import { drawGrid } from "./head_grid.js";
@@ -10,9 +11,6 @@ import { drawFigure } from "./one_head.js";
 import { showReplay } from "./replay.js";
 import { showBeam } from "./beam.js";
 
-// The sentences of the paper's Figures 3 to 5 and of the blog post about it: what is "it"?
-const PAPER = "The animal didn't cross the street because it was ";
-const REFERENTS = ["animal", "street"];
 export function showInspect(root, parameters) {
   const names = (key) => (parameters.get(key) ?? "").split(",").filter(Boolean);
   const number = (key, fallback) => (parameters.has(key) ? Number(parameters.get(key)) || 0 : fallback);
@@ -22,7 +20,7 @@ export function showInspect(root, parameters) {
     layer: number("layer", 5), head: number("head", 1), overlay: names("overlay"), without: names("without"),
     figure: parameters.get("figure") === "heat" ? "heat" : "lines", level: parameters.get("level") === "token" ? "token" : "word",
     word: number("word", null), sort: parameters.get("sort") in MEASURES ? parameters.get("sort") : "",
-    step: number("step", 0), click: "show", request: null, inspection: null, endReplay: null, findsReferent: false,
+    step: number("step", 0), click: "show", request: null, inspection: null, endReplay: null, riddle: null,
   };
   view.remember = () => remember(view);
   view.toggleHead = (name) => toggleHead(view, name);
@@ -55,7 +53,7 @@ export function showInspect(root, parameters) {
 // --- the frame of the view
 
 function layOutInspect(view, root) {
-  view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off", placeholder: "A sentence to translate and look into" });
+  view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off" });
   view.link = element("button.quiet.push", { hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
   view.messages = element("div.messages");
   view.result = element("section.card.result", { "aria-label": "Translation", hidden: true });
@@ -66,19 +64,28 @@ function layOutInspect(view, root) {
   view.parts = element("div.parts", { hidden: true },
     element("div.workbench", {}, view.grid, view.large), view.steps, view.beam);
   view.intro = element("p.muted.lead", { hidden: view.text !== "" },
-    "Type a sentence, or take one of the two above. You then see where each head of each layer looks, how the translation was ",
-    "chosen word by word, and what changes when you switch heads off.");
+    "This view shows where each head of each layer looks, how the translation was chosen word by word, and what changes when you switch heads off.");
   fill(root, element("h1.visually-hidden", {}, "Inspect"), standaloneData() ? null : askForm(view),
     view.messages, view.intro, view.result, view.parts);
 }
 
 function askForm(view) {
-  const sample = (text) => element("button.quiet", { onclick: () => takeSample(view, `${PAPER}${text}.`) }, text);
+  view.samples = element("div.toolbar.samples-line.small.muted", {}, view.link);
+  offerRiddle(view);
   return element("form.ask", { onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
     element("label.visually-hidden", { for: "inspect-text" }, "Sentence"),
     element("div.ask-line", {}, view.input, element("button.main", { type: "submit" }, "Inspect")),
-    element("div.toolbar.samples-line.small", {}, element("span.muted", {}, `What is “it”? ${PAPER}`),
-      sample("too tired"), element("span.muted", {}, "or"), sample("too wide"), view.link));
+    view.samples);
+}
+
+// Offer two sentences, in the language that the model reads, in which a pronoun has to be understood.
+async function offerRiddle(view) {
+  const language = await askForSentence(view.input);
+  const riddle = riddleIn(language);
+  if (!riddle) return;
+  const { pronoun, before, choices: [first, second], after } = riddle;
+  const sample = (words) => element("button.quiet", { lang: language, onclick: () => takeSample(view, riddle, before + words + after) }, words);
+  view.samples.prepend(`What is “${pronoun}”? ${before}`, sample(first), "or", sample(second), after);
 }
 
 function takeText(view, text) {
@@ -90,10 +97,10 @@ function takeText(view, text) {
   loadInspection(view);
 }
 
-// Show "it" of the paper's sentence, and the encoder heads in which it looks most at what it may stand for.
-function takeSample(view, text) {
+// Show the pronoun of a riddle, and the encoder heads in which it looks most at a noun that it may stand for.
+function takeSample(view, riddle, text) {
   view.input.value = text;
-  Object.assign(view, { kind: "encoder", figure: "lines", level: "word", overlay: [], without: [], findsReferent: true });
+  Object.assign(view, { kind: "encoder", figure: "lines", level: "word", overlay: [], without: [], riddle });
   takeText(view, text);
 }
 
@@ -121,17 +128,17 @@ async function loadInspection(view) {
   view.inspection = inspection;
   view.attention = decodeAttention(inspection);
   fill(view.messages, inspection.notices.map((notice) => element("p.notice", {}, notice)));
-  if (view.findsReferent) findReferent(view);
+  if (view.riddle) findReferent(view, view.riddle);
   keepFocus(view.parts, () => drawInspection(view));
   announce(`Translation: ${inspection.translation}`);
 }
 
-function findReferent(view) {
-  view.findsReferent = false;
+function findReferent(view, { pronoun, nouns }) {
+  view.riddle = null;
   const axes = attentionAxes(view.inspection, "encoder", "word");
-  const row = axes.rows.findIndex(({ label }) => label === "it");
-  const columns = REFERENTS.map((word) => axes.columns.findIndex(({ label }) => label === word));
-  if (row < 0 || columns.some((column) => column < 0)) return;
+  const row = axes.rows.findIndex(({ label }) => label === pronoun);
+  const columns = [...axes.columns.keys()].filter((column) => nouns.includes(axes.columns[column].label));
+  if (row < 0 || !columns.length) return;
   view.word = row;
   const weigh = ({ layer, head }) => {
     const table = headTable(view.attention.encoder, axes, layer, head);

@@ -3,17 +3,16 @@
 import { element, fill, problem, toolbar } from "./dom.js";
 import { fetchWalkthrough, standaloneData } from "./api.js";
 import { linkTo, readAddress, rewriteAddress } from "./address.js";
+import { askForSentence, examplesIn } from "./examples.js";
 import { drawLesson, FIGURES } from "./learn_figures.js";
 import { codeNode, mathNode } from "./learn_parts.js";
 import { tokenName } from "./words.js";
-
-const LESSON = "The animal didn't cross the street because it was too tired.";
 
 // Fill the view; return a function that ends it.
 export function showLearn(root, parameters) {
   const embedded = standaloneData()?.walkthrough;
   const lesson = {
-    text: embedded?.text || parameters.get("text") || LESSON,
+    text: embedded?.text || parameters.get("text"),
     layer: Number(embedded?.layer || parameters.get("layer") || 1),
     head: Number(embedded?.head || parameters.get("head") || 1),
     ending: new AbortController(),
@@ -22,17 +21,27 @@ export function showLearn(root, parameters) {
   lesson.address = (changes) => ({ text: lesson.text, layer: lesson.layer, head: lesson.head, ...changes });
   lesson.open = (changes) => { location.hash = linkTo("learn", lesson.address({ step: readAddress().parameters.get("step"), ...changes })); };
 
-  const input = element("input", { type: "text", value: lesson.text, dir: "auto", autocomplete: "off", "aria-label": "Sentence" });
+  const input = element("input", { type: "text", dir: "auto", autocomplete: "off", "aria-label": "Sentence" });
   const body = element("div.lesson", {}, element("p.muted", {}, "Translating …"));
   fill(root, element("div", {}, element("h1", {}, "One translation, step by step"),
     element("p.muted", {}, "What a Transformer computes, in the paper's order, with the numbers of this sentence.")),
   standaloneData() ? null : element("form.ask-line", {
     onsubmit: (event) => { event.preventDefault(); lesson.open({ text: input.value.trim() }); },
   }, input, element("button.main", { type: "submit" }, "Explain")), body);
-  fetchWalkthrough(lesson.address(), lesson.ending.signal)
-    .then((walk) => tellStory(lesson, body, walk, parameters.get("step")))
-    .catch((error) => error.name !== "AbortError" && fill(body, problem(error)));
+  startLesson(lesson, input, body, parameters.get("step")).catch((error) => error.name !== "AbortError" && fill(body, problem(error)));
   return () => lesson.ending.abort();
+}
+
+// Without a text, explain an example in the language that the model reads; without an example, ask for a sentence.
+async function startLesson(lesson, input, body, step) {
+  const language = await askForSentence(input);
+  lesson.text ||= examplesIn(language)[0];
+  if (!lesson.text) {
+    fill(body, element("p.muted", {}, "Type a sentence, then press Explain."));
+    return;
+  }
+  input.value = lesson.text;
+  tellStory(lesson, body, await fetchWalkthrough(lesson.address(), lesson.ending.signal), step);
 }
 
 function tellStory(lesson, body, walk, start) {

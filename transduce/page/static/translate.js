@@ -2,7 +2,8 @@
 
 import { element, fill, problem, announce, debounce, copyText } from "./dom.js";
 import { rewriteAddress, linkTo } from "./address.js";
-import { fetchModels, streamTranslation, chooseModel, chosenModel } from "./api.js";
+import { fetchModel, fetchModels, streamTranslation, chooseModel } from "./api.js";
+import { examplesIn } from "./examples.js";
 import { languageName } from "./words.js";
 import { drawTranslation, mark, pointAtTarget, focusWord, pointAtSource, markAtCaret } from "./translation_pane.js";
 import { openAlternatives, closeAlternatives } from "./alternatives.js";
@@ -10,16 +11,6 @@ import { openAlternatives, closeAlternatives } from "./alternatives.js";
 const WAIT = 250; // milliseconds without typing before a request
 const LONGEST_ADDRESS = 20_000; // characters of text that the address carries
 const LARGEST_FILE = 1_000_000; // bytes
-const SAMPLES = {
-  en: [
-    "The animal didn't cross the street because it was too tired.",
-    "Attention is all you need.",
-  ],
-  de: [
-    "Das Tier überquerte die Straße nicht, weil es zu müde war.",
-    "Die Tür stand offen. Niemand war zu Hause.",
-  ],
-};
 
 export function showTranslate(root, parameters) {
   const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null, frame: 0, showsConfidence: true };
@@ -68,7 +59,7 @@ function build(view) {
   view.count = element("span.muted.small.number", { id: "count" });
   view.messages = element("div.messages");
   view.alternatives = element("section.card.alternatives", { "aria-label": "Alternatives", hidden: true });
-  view.samples = element("p.samples.small");
+  view.samples = element("p.samples.small.muted");
   view.layout = [
     element("h1.visually-hidden", {}, "Translate"),
     element("div.panes", {}, sourcePane(view), targetPane(view)),
@@ -130,8 +121,7 @@ function keyboardHelp() {
 }
 
 async function labelLanguages(view) {
-  const models = await fetchModels().catch(() => []); // the shell says so
-  const model = models.find((other) => other.name === chosenModel()) ?? models.find((other) => other.default) ?? models[0];
+  const model = await fetchModel();
   if (!model) return;
   for (const [code, heading, area] of [
     [model.source_language, "#source-language", view.source],
@@ -141,10 +131,10 @@ async function labelLanguages(view) {
     view.layout[1].querySelector(heading).textContent = languageName(code);
     area.lang = code;
   }
-  const samples = SAMPLES[model.source_language] ?? [];
-  fill(view.samples, samples.length ? element("span.muted", {}, "Try: ") : null,
-    samples.map((text) => element("button", { onclick: () => setText(view, text) }, text)));
-  offerSwap(view, model, models);
+  const examples = examplesIn(model.source_language);
+  fill(view.samples, examples.length ? "Try: " : null,
+    examples.map((text) => element("button", { lang: model.source_language, onclick: () => setText(view, text) }, text)));
+  offerSwap(view, model, await fetchModels());
 }
 
 // Where a model translates back, its source can be the translation, once that is complete.
