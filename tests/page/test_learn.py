@@ -217,6 +217,23 @@ def test_other_changes_have_their_effect(lesson):
         assert part.text_content() != before, name
 
 
+def test_no_token_is_named_where_all_are_read_alike(open_page, walk):
+    """A start token whose vector is zero, as in the models of the package, attends to all alike."""
+    answer = json.loads(json.dumps(walk()[1]))
+    count = len(answer["source"])
+    (weights,) = [s["data"]["weights"] for s in answer["steps"] if s["name"] == "cross-attention"]
+    weights["data"][:count] = [1 / count] * count
+    page = open_page("#translate")
+    page.route("**/v1/walkthrough", lambda route: route.fulfill(json=answer))
+    page.evaluate("location.hash = 'learn?text=ten'")
+    cross = section(page, "cross-attention")
+    expect(cross).to_contain_text(f"head 1 reads {count} tokens alike")
+    cross.locator("select").nth(1).select_option("0")
+    expect(cross).to_contain_text(f"head 1 reads {count - 1} tokens alike")
+    cross.locator("select").nth(0).select_option("1")
+    expect(cross).to_contain_text("most (")
+
+
 def test_layer_and_head_are_chosen_and_stay_in_the_address(lesson):
     page = lesson()
     part = section(page, "queries-keys-values")

@@ -248,7 +248,9 @@ export const FIGURES = {
       table.draw(shown, { chosen: place, allowed: shown.map((_, cell) => cell % source.length !== hidden) });
       const shares = rowOf(shown, place, source.length);
       const most = Math.max(...shares);
-      return `While it writes “${target[place]}”, head ${lesson.head} reads “${source[shares.indexOf(most)]}” most (${percent(most)}).`;
+      const alike = shares.filter((share) => most - share < 5e-4).length;
+      const words = alike > 1 ? `reads ${alike} tokens alike` : `reads “${source[shares.indexOf(most)]}” most`;
+      return `While it writes “${target[place]}”, head ${lesson.head} ${words} (${percent(most)}).`;
     };
   },
 
