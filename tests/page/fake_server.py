@@ -17,6 +17,9 @@ MODELS = [
     {"name": "example", "source_language": "en", "target_language": "de", "default": True, "parameters": 65_000_000, "engine": "torch"},
     {"name": "other", "source_language": "en", "target_language": "fr", "default": False, "parameters": 65_000_000, "engine": "ctranslate2"},
     {"name": "back", "source_language": "de", "target_language": "en", "default": False, "parameters": 65_000_000, "engine": "ctranslate2"},
+    {"name": "nordic", "source_language": "nb", "target_language": "de", "default": False, "parameters": 65_000_000, "engine": "torch"},
+    {"name": "british", "source_language": "en-GB", "target_language": "nl", "default": False, "parameters": 65_000_000, "engine": "torch"},
+    {"name": "unknown", "source_language": None, "target_language": None, "default": False, "parameters": 65_000_000, "engine": "torch"},
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 
 ANIMAL = "The animal didn't cross the street because it was too tired."
 IT = 7  # the place of "it" among its words
+WOMAN = "Die Frau überquerte die Straße nicht, weil sie zu müde war."
 
 
 def address(view, **parameters):
@@ -90,9 +91,30 @@ def test_examples_are_in_the_language_of_the_source(open_page):
     page = open_page()
     expect(page.locator(".samples button").first).to_have_text(ANIMAL)
     page.select_option("#models select", "back")
-    expect(page.locator(".samples button").first).to_contain_text("Das Tier")
+    expect(page.locator(".samples button").first).to_have_text(WOMAN)
     page.locator(".samples button").first.click()
-    expect(page.locator("#source")).to_have_value(re.compile("Das Tier"))
+    expect(page.locator("#source")).to_have_value(WOMAN)
+
+
+@pytest.mark.parametrize("view", ["translate", "inspect"])
+def test_an_example_gives_way_to_one_in_the_language_of_another_model(open_page, view):
+    field = {"translate": "#source", "inspect": "#inspect-text"}[view]
+    page = open_page(address(view, text=ANIMAL))
+    for model, text in [("back", WOMAN), ("example", ANIMAL), ("other", ANIMAL)]:
+        page.select_option("#models select", model)
+        expect(page.locator(field)).to_have_value(text)
+    if view == "inspect":
+        expect(page.locator(".problem")).to_contain_text("other has no weights")
+        page.watch.errors.clear()  # the browser itself reports the status
+
+    # Nothing but an example is replaced, and it disappears if there is none in the language.
+    page = open_page(address(view, text="Hello world."))
+    page.select_option("#models select", "back")
+    expect(page.locator("#models select")).to_have_value("back")
+    expect(page.locator(field)).to_have_value("Hello world.")
+    page = open_page(address(view, text=ANIMAL))
+    page.select_option("#models select", "nordic")
+    expect(page.locator(field)).to_have_value("")
 
 
 def test_an_answer_that_comes_too_late_is_dropped(open_page):
@@ -300,6 +322,29 @@ def test_it_is_one_click_away(open_page):
     expect(page.locator(".result")).to_contain_text("zu breit.")
 
 
+def test_the_riddle_is_in_the_language_of_the_source(open_page, server):
+    page = open_page(address("inspect", model="back"))
+    expect(page.locator("#inspect-text")).to_have_attribute("placeholder", re.compile("in German$"))
+    expect(page.locator(".ask")).to_contain_text("What is “sie”?")
+    expect(page.locator("main")).not_to_contain_text("animal")
+    page.click("text=Die Katze")
+    expect(page.locator("#inspect-text")).to_have_value(WOMAN.replace("Frau", "Katze"))
+    expect(page.locator(".strongest h3").first).to_contain_text("“sie” in head")
+    expect(page.locator(".strongest li").first).to_contain_text(re.compile("Katze|Straße"))
+    assert server.asked[-1][1]["model"] == "back"
+
+
+def test_a_sentence_is_asked_for_where_there_are_no_examples(open_page):
+    page = open_page(address("inspect", model="nordic"))
+    hint = "A sentence in Norwegian Bokmål"
+    expect(page.locator("#inspect-text")).to_have_attribute("placeholder", hint)
+    expect(page.locator(".ask button")).to_have_count(2)  # Inspect and the hidden Copy link
+    expect(page.locator("main")).not_to_contain_text("What is")
+    page.select_option("#models select", "unknown")
+    hint = "A sentence in the language of the model"
+    expect(page.locator("#inspect-text")).to_have_attribute("placeholder", hint)
+
+
 def test_heads_are_switched_off_and_on(open_page, server):
     page = inspect(open_page)
     page.click("text=switches off")
@@ -447,6 +492,15 @@ def test_dark_follows_the_system_and_the_switch(open_page):
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     page.click(".theme")
     assert page.evaluate(ground) == "rgb(20, 21, 25)"
+
+
+def test_a_theme_that_another_program_has_stored_is_replaced(open_page):
+    page = open_page()
+    page.evaluate("localStorage.setItem('theme', 'solarized')")
+    page.reload()
+    expect(page.locator(".theme")).to_have_attribute("title", "Colours: System")
+    page.click(".theme")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
 
 
 def test_figures_are_painted_again_when_the_system_turns_dark(open_page):

@@ -217,6 +217,23 @@ def test_other_changes_have_their_effect(lesson):
         assert part.text_content() != before, name
 
 
+def test_no_token_is_named_where_all_are_read_alike(open_page, walk):
+    """A start token whose vector is zero, as in the models of the package, attends to all alike."""
+    answer = json.loads(json.dumps(walk()[1]))
+    count = len(answer["source"])
+    (weights,) = [s["data"]["weights"] for s in answer["steps"] if s["name"] == "cross-attention"]
+    weights["data"][:count] = [1 / count] * count
+    page = open_page("#translate")
+    page.route("**/v1/walkthrough", lambda route: route.fulfill(json=answer))
+    page.evaluate("location.hash = 'learn?text=ten'")
+    cross = section(page, "cross-attention")
+    expect(cross).to_contain_text(f"head 1 reads {count} tokens alike")
+    cross.locator("select").nth(1).select_option("0")
+    expect(cross).to_contain_text(f"head 1 reads {count - 1} tokens alike")
+    cross.locator("select").nth(0).select_option("1")
+    expect(cross).to_contain_text("most (")
+
+
 def test_layer_and_head_are_chosen_and_stay_in_the_address(lesson):
     page = lesson()
     part = section(page, "queries-keys-values")
@@ -270,6 +287,40 @@ def test_a_mistake_is_one_line(lesson):
     page = lesson(f"text={TEXT}&layer=9")
     expect(page.locator(".problem")).to_have_text("layer is 9; this model has the layers 1 to 2")
     page.watch.errors.clear()  # the browser reports the status of the answer
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("example", "The animal didn't cross the street because it was too tired."),
+        ("back", "Die Frau überquerte die Straße nicht, weil sie zu müde war."),
+        ("british", "The animal didn't cross the street because it was too tired."),
+    ],
+)
+def test_the_first_lesson_is_in_the_language_of_the_source(lesson, model, text):
+    page = lesson(f"model={model}")
+    expect(page.locator(".bitext p").first).to_have_text(text)
+    expect(page.get_by_role("textbox", name="Sentence")).to_have_value(text)
+
+    # Another model explains its own example, also after a step has put the text into the address.
+    page.keyboard.press("ArrowRight")
+    assert "text=" in page.url
+    page.select_option("#models select", "other" if model == "back" else "back")
+    expect(page.locator(".bitext p").first).to_have_text(
+        re.compile("^The" if model == "back" else "^Die")
+    )
+
+
+def test_a_sentence_is_asked_for_where_there_is_no_example(open_page, walk):
+    page = open_page("#learn?model=nordic")
+    page.route("**/v1/walkthrough", lambda route: fulfil(route, walk))
+    field = page.get_by_role("textbox", name="Sentence")
+    expect(field).to_have_attribute("placeholder", "A sentence in Norwegian Bokmål")
+    expect(page.locator(".lesson")).to_have_text("Type a sentence, then press Explain.")
+    field.fill(TEXT)
+    page.click("button:text-is('Explain')")
+    expect(page.locator(".bitext p").first).to_have_text(TEXT)
+    assert sum(url.endswith("walkthrough") for url in page.watch.requests) == 1
 
 
 def test_markup_in_a_sentence_stays_text(lesson):

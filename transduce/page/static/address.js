@@ -4,17 +4,15 @@ import { chosenModel } from "./api.js";
 
 // The view and its parameters (URLSearchParams) that the address names.
 export function readAddress() {
-  const hash = location.hash.slice(1);
-  const mark = hash.indexOf("?");
-  const view = mark < 0 ? hash : hash.slice(0, mark);
-  return { view, parameters: new URLSearchParams(mark < 0 ? "" : hash.slice(mark + 1)) };
+  const [, view, query] = location.hash.match(/^#?([^?]*)(.*)/);
+  return { view, parameters: new URLSearchParams(query) };
 }
 
 // The link to a view: parameters that are null or empty are left out.
 export function linkTo(view, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries({ ...parameters, model: chosenModel() })) {
-    if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+    if (value !== null && value !== undefined && value !== "") query.set(name, value);
   }
   const text = query.toString();
   return text ? `#${view}?${text}` : `#${view}`;

@@ -12,7 +12,7 @@ export async function openAlternatives(view, node) {
   const sentence = view.sentences[entry.sentence];
   const request = view.request;
   view.asked = entry;
-  fill(view.alternatives, element("p", { class: "muted" }, "Looking for alternatives …"));
+  fill(view.alternatives, element("p.muted", {}, "Looking for alternatives …"));
   view.alternatives.hidden = false;
   try {
     const options = { text: sentence.source, n_best: ALTERNATIVES };
@@ -25,9 +25,9 @@ export async function openAlternatives(view, node) {
   const about = describeWord(view, entry);
   fill(view.alternatives,
     toolbar(element("h2", {}, "Alternatives"),
-      element("span", { class: "muted small" }, `“${node.textContent}”${about ? `: ${about}` : ""}`),
-      element("a", { class: "push small", href: inspectLink(view, entry.sentence) }, "Inspect this sentence"),
-      element("button", { class: "quiet", onclick: () => closeAlternatives(view, true) }, "Close")),
+      element("span.muted.small", {}, `“${node.textContent}”${about ? `: ${about}` : ""}`),
+      element("a.push.small", { href: inspectLink(view, entry.sentence) }, "Inspect this sentence"),
+      element("button.quiet", { onclick: () => closeAlternatives(view, true) }, "Close")),
     element("ol", {}, sentence.others.map((other) => alternative(view, entry, other))));
   announce(`${sentence.others.length} alternatives`);
   view.alternatives.querySelector("li button").focus();
@@ -46,7 +46,7 @@ function alternative(view, entry, other) {
     onclick: () => chooseAlternative(view, entry, other),
   },
   element("span", {}, isShown ? other.text : different(sentence.text, other.text)[1]),
-  element("span", { class: "muted small number", title: "log-probability, normalized by length" }, signed(other.score, 2))));
+  element("span.muted.small.number", { title: "log-probability, normalized by length" }, signed(other.score, 2))));
 }
 
 // Show another translation of a sentence. What was known of the words of the first one is dropped.

@@ -24,20 +24,24 @@ export function fetchModels() {
   return modelList;
 }
 
+// The model that answers all requests; undefined if the server does not say, which the shell reports.
+export async function fetchModel() {
+  const models = await fetchModels().catch(() => []);
+  return models.find(({ name }) => name === modelName) ?? models.find((model) => model.default);
+}
+
 export async function fetchTranslation(options, signal) {
   return request("v1/translate", options, signal);
 }
 
 // The attention of one sentence: options are {text, sentence, without}.
 export async function fetchInspection(options, signal) {
-  if (standalone) return standalone.inspection;
-  return request("v1/attention", options, signal);
+  return standalone ? standalone.inspection : request("v1/attention", options, signal);
 }
 
 // The walk through one translation: options are {text, layer, head}.
 export async function fetchWalkthrough(options, signal) {
-  if (standalone) return standalone.walkthrough;
-  return request("v1/walkthrough", options, signal);
+  return standalone ? standalone.walkthrough : request("v1/walkthrough", options, signal);
 }
 
 export async function fetchRuns(signal) {

@@ -3,6 +3,7 @@
 import { element, fill, problem, hideTip, choice } from "./dom.js";
 import { readAddress, linkTo } from "./address.js";
 import { chooseModel, chosenModel, fetchModels, standaloneData } from "./api.js";
+import { textFor } from "./examples.js";
 import { languageName } from "./words.js";
 import { showTranslate } from "./translate.js";
 import { showInspect } from "./inspect.js";
@@ -16,7 +17,7 @@ const VIEWS = {
   learn: { title: "Learn", show: showLearn },
   runs: { title: "Runs", show: showRuns },
 };
-const THEMES = { auto: "System", light: "Light", dark: "Dark" };
+const THEMES = [["auto", "System", "◐"], ["light", "Light", "○"], ["dark", "Dark", "●"]];
 
 let endView = null;
 let lastText = "";
@@ -36,9 +37,8 @@ function drawNavigation(current) {
   }
   for (const link of bar.children) {
     const view = link.dataset.view;
-    link.setAttribute("href", linkTo(view, view === "runs" ? {} : { text: lastText }));
-    if (view === current) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    link.href = linkTo(view, view === "runs" ? {} : { text: lastText });
+    link.ariaCurrent = view === current ? "page" : null;
   }
 }
 
@@ -57,7 +57,6 @@ function showView() {
   drawNavigation(view);
   document.title = `${VIEWS[view].title} · transduce`;
   const root = document.getElementById("view");
-  root.className = `view-${view}`;
   fill(root);
   try {
     endView = VIEWS[view].show(root, parameters) ?? null;
@@ -87,17 +86,18 @@ function setTheme(theme) {
 }
 
 function themeSwitch() {
-  const names = Object.keys(THEMES);
-  const button = element("button", { class: "quiet theme" });
+  // Other programs at this address may have stored a theme that is unknown here.
+  let place = Math.max(0, THEMES.findIndex(([theme]) => theme === document.documentElement.dataset.theme));
+  const button = element("button.quiet.theme");
   const draw = () => {
-    const theme = document.documentElement.dataset.theme;
-    button.textContent = { auto: "◐", light: "○", dark: "●" }[theme];
-    button.setAttribute("aria-label", `Colours: ${THEMES[theme]}. Press to change.`);
-    button.title = `Colours: ${THEMES[theme]}`;
+    const [, name, sign] = THEMES[place];
+    button.textContent = sign;
+    button.title = `Colours: ${name}`;
+    button.ariaLabel = `${button.title}. Press to change.`;
   };
   button.addEventListener("click", () => {
-    const next = names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length];
-    setTheme(next);
+    place = (place + 1) % THEMES.length;
+    setTheme(THEMES[place][0]);
     draw();
   });
   draw();
@@ -113,7 +113,7 @@ function modelTitle(model) {
 async function drawModels() {
   const models = await fetchModels();
   if (!models.length) return;
-  standardModel = (models.find((model) => model.default) ?? models[0]).name;
+  standardModel = models.find((model) => model.default).name;
   const titles = models.map(modelTitle);
   const options = models.map((model, index) => {
     const isUnique = titles.filter((title) => title === titles[index]).length === 1;
@@ -121,7 +121,8 @@ async function drawModels() {
   });
   fill(document.getElementById("models"), choice("Model", options, chosenModel() ?? standardModel, (name) => {
     chooseModel(name === standardModel ? null : name);
-    location.hash = linkTo(readAddress().view || "translate", { text: lastText });
+    const { source_language: language } = models.find((model) => model.name === name);
+    location.hash = linkTo(readAddress().view || "translate", { text: textFor(language, lastText) });
   }));
 }
 

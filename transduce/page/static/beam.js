@@ -1,23 +1,23 @@
 // The beam search as a tree: what was kept, what was given up and why.
 
-import { element, fill, svgElement, showTip, hideTip, signed, toolbar } from "./dom.js";
+import { element, svgElement, showTip, hideTip, signed, toolbar } from "./dom.js";
 import { figureColors, figureFrame, saveButtons, shorten, textWidth } from "./figure.js";
+import { tokenName } from "./words.js";
 
 const STATES = { kept: "kept", pruned: "given up", ended: "complete" };
 const LINE_HEIGHT = 30;
 
-// Draw the tree and the hypotheses into a root.
+// Add the tree and the hypotheses to a root.
 export function showBeam(root, inspection) {
   const { beam } = inspection;
-  const place = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tree of the beam search" });
   const figure = drawTree(beam);
-  fill(place, figure);
-  fill(root,
-    toolbar(element("ul", { class: "key small muted" },
-        element("li", { class: "best" }, "the translation"), element("li", { class: "kept" }, "kept for a while"),
-        element("li", { class: "pruned" }, "given up at once")),
-      element("span", { class: "push" }), saveButtons("beam", () => figure)),
-    place, hypotheses(inspection), asText(beam));
+  root.append(
+    toolbar(element("ul.key.small.muted", {},
+        element("li.best", {}, "the translation"), element("li", {}, "kept for a while"),
+        element("li.pruned", {}, "given up at once")),
+      element("span.push"), saveButtons("beam", () => figure)),
+    element("div.scroll", { tabindex: "0", role: "region", "aria-label": "Tree of the beam search" }, figure),
+    hypotheses(inspection), asText(beam));
 }
 
 // Lay the nodes out: a column for each step. The best comes first, then what was kept by probability, then
@@ -46,8 +46,8 @@ function layOut(beam) {
 
 function nodeLabel(node) {
   if (node.parent === null) return "‹start›";
-  const text = node.text === "</s>" ? "‹end›" : node.text.replaceAll("\u2581", " ").trim() || "␣";
-  return node.state === "pruned" ? `✕ ${shorten(text, 16)}` : shorten(text, 16);
+  const text = shorten(tokenName(node.text), 16);
+  return node.state === "pruned" ? `✕ ${text}` : text;
 }
 
 function drawTree(beam) {
@@ -100,7 +100,7 @@ function hypotheses(inspection) {
 
 // The same tree as a table, made when it is opened.
 function asText(beam) {
-  const details = element("details", { class: "small" }, element("summary", {}, "The tree as a table"));
+  const details = element("details.small", {}, element("summary", {}, "The tree as a table"));
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
     details.append(dataTable(["Step", "Token", "State", "log P", "Reason"], beam.nodes.slice(1).map((node) =>
@@ -110,7 +110,7 @@ function asText(beam) {
 }
 
 function dataTable(titles, rows, name = null) {
-  return element("div", { class: "scroll" }, element("table", { class: name },
+  return element("div.scroll", {}, element("table", { class: name },
     element("thead", {}, element("tr", {}, titles.map((title) => element("th", { scope: "col" }, title)))),
     element("tbody", {}, rows.map((cells) => element("tr", {}, cells.map((cell) => element("td", {}, cell)))))));
 }

@@ -4,10 +4,12 @@ import { sharedWords } from "./words.js";
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
-// Make an element: element("button", { class: "quiet", onclick: copy }, "Copy").
+// Make an element: element("button.quiet", { onclick: copy }, "Copy"). Classes follow the name, each after a dot.
 // Attributes that are null or false are left out; functions become event listeners. A button submits no form.
-export function element(name, attributes = {}, ...children) {
+export function element(selector, attributes = {}, ...children) {
+  const [name, ...classes] = selector.split(".");
   const node = document.createElement(name);
+  node.classList.add(...classes);
   if (name === "button") node.type = "button";
   return furnish(node, attributes, children);
 }
@@ -22,7 +24,7 @@ function furnish(node, attributes, children) {
     if (value == null || value === false) continue;
     if (typeof value === "function") node.addEventListener(name.slice(2), value);
     else if (name === "value") node.value = value;
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat(Infinity).filter((child) => child != null));
   return node;
@@ -36,7 +38,7 @@ export function fill(node, ...children) {
 
 // Controls beside each other.
 export function toolbar(...children) {
-  return element("div", { class: "toolbar" }, ...children);
+  return element("div.toolbar", {}, ...children);
 }
 
 // Draw something anew; the control that had the focus has it afterwards, if there still is one of its name.
@@ -53,22 +55,21 @@ export function keepFocus(root, draw) {
 export function segmented(label, options, chosen, choose) {
   const buttons = options.map(([value, text]) =>
     element("button", {
-      
       "aria-pressed": String(value === chosen),
       "data-value": value,
       onclick: () => {
-        for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.value === String(value)));
+        for (const button of buttons) button.ariaPressed = button.dataset.value === String(value);
         choose(value);
       },
     }, text));
-  return element("div", { class: "segmented", role: "group", "aria-label": label }, buttons);
+  return element("div.segmented", { role: "group", "aria-label": label }, buttons);
 }
 
 // A labelled select: options are [value, label] pairs.
 export function choice(label, options, chosen, choose) {
   const select = element("select", { onchange: () => choose(select.value) },
     options.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text)));
-  return element("label", { class: "field" }, element("span", {}, label), select);
+  return element("label.field", {}, element("span", {}, label), select);
 }
 
 // A labelled slider; the output beside it shows describe(value).
@@ -78,16 +79,16 @@ export function slider(label, { min, max, step = 1, value, describe = String }, 
     type: "range", min, max, step, value, "aria-valuetext": describe(value),
     oninput: () => {
       output.textContent = describe(Number(input.value));
-      input.setAttribute("aria-valuetext", output.textContent);
+      input.ariaValueText = output.textContent;
       change(Number(input.value));
     },
   });
-  return element("label", { class: "field slider" }, element("span", {}, label), input, output);
+  return element("label.field.slider", {}, element("span", {}, label), input, output);
 }
 
 // One line that says what went wrong.
 export function problem(error) {
-  return element("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error));
+  return element("p.problem", { role: "alert" }, error instanceof Error ? error.message : String(error));
 }
 
 // Say something to a screen reader.
@@ -113,7 +114,7 @@ export async function copyText(text, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    const area = element("textarea", { class: "visually-hidden", value: text });
+    const area = element("textarea.visually-hidden", { value: text });
     document.body.append(area);
     area.select();
     button.textContent = document.execCommand("copy") ? "Copied" : "Not allowed here";
@@ -137,7 +138,7 @@ export function saveFile(name, blob) {
 export function showTip(x, y, ...children) {
   let tip = document.getElementById("tip");
   if (!tip) {
-    tip = element("div", { id: "tip", class: "tip", "aria-hidden": "true" });
+    tip = element("div.tip", { id: "tip", "aria-hidden": "true" });
     document.body.append(tip);
   }
   fill(tip, ...children);

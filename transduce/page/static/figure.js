@@ -1,6 +1,6 @@
 // Figures: their colours and text sizes, and how they are saved as SVG or PNG.
 
-import { element, problem, saveFile, themeColor } from "./dom.js";
+import { element, problem, saveFile, svgElement, themeColor } from "./dom.js";
 
 const FIGURE_FONT = "Inter, system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 const PNG_SCALE = 2;
@@ -20,7 +20,7 @@ export function colorText([red, green, blue]) {
 
 // The colour of a weight from 0 to 1 between two colours, given as [r, g, b]. Small weights stay visible.
 export function weightColor(weight, low, high) {
-  const share = Math.pow(Math.min(1, Math.max(0, weight)), 0.65);
+  const share = Math.min(1, Math.max(0, weight)) ** 0.65;
   return low.map((value, place) => Math.round(value + (high[place] - value) * share));
 }
 
@@ -45,24 +45,21 @@ export function figureFrame(width, height, label) {
 
 // Two buttons that save a figure; find returns the SVG element of the moment.
 export function saveButtons(name, find) {
-  const button = (kind) => element("button", {
-    class: "quiet", "aria-label": `Save the figure as ${kind.toUpperCase()}`,
+  const button = (kind) => element("button.quiet", {
+    "aria-label": `Save the figure as ${kind.toUpperCase()}`,
     onclick: (event) => saveFigure(find(), `${name}.${kind}`, kind).catch((error) => event.target.after(problem(error))),
   }, kind.toUpperCase());
-  return element("span", { class: "save", role: "group", "aria-label": "Save" },
-    element("span", { class: "muted small", "aria-hidden": "true" }, "Save"), button("svg"), button("png"));
+  return element("span.save", { role: "group", "aria-label": "Save" },
+    element("span.muted.small", { "aria-hidden": "true" }, "Save"), button("svg"), button("png"));
 }
 
 async function saveFigure(figure, name, kind) {
   const copy = figure.cloneNode(true);
-  const width = figure.viewBox.baseVal.width;
-  const height = figure.viewBox.baseVal.height;
+  const { width, height } = figure.viewBox.baseVal;
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.removeAttribute("class");
   for (const node of copy.querySelectorAll("[data-screen]")) node.remove(); // marks of the pointer
-  const paper = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  for (const [attribute, value] of Object.entries({ width, height, fill: figureColors().card })) paper.setAttribute(attribute, value);
-  copy.prepend(paper);
+  copy.prepend(svgElement("rect", { width, height, fill: figureColors().card }));
   const text = new XMLSerializer().serializeToString(copy);
   if (kind === "svg") {
     saveFile(name, new Blob([text], { type: "image/svg+xml" }));

@@ -19,8 +19,8 @@ export function heatMap(table, { width, row = null, label, choose }) {
   const top = longest * 0.78 + 16;
   const slant = longest * 0.63;
   const cell = Math.max(13, Math.min(36, (width - left - slant) / table.columns.length));
-  const height = top + cell * table.rows.length + 2;
-  const figure = svgElement("svg", figureFrame(left + cell * table.columns.length + slant, height, label));
+  const area = { x: left, y: top, width: cell * table.columns.length, height: cell * table.rows.length };
+  const figure = svgElement("svg", figureFrame(left + area.width + slant, top + area.height + 2, label));
 
   columnLabels.forEach((text, column) => figure.append(svgElement("text", {
     transform: `translate(${left + (column + 0.5) * cell + 3} ${top - 8}) rotate(-51)`, fill: colors.muted, "font-size": 13,
@@ -29,14 +29,10 @@ export function heatMap(table, { width, row = null, label, choose }) {
     x: left - 8, y: top + (place + 0.5) * cell, "text-anchor": "end", "dominant-baseline": "central",
     fill: place === row ? colors.accent : colors.muted, "font-weight": place === row ? 700 : 400, "data-row": place,
   }, text)));
-  figure.append(table.weights.length > LARGEST_VECTOR ? heatImage(table, left, top, cell) : heatCells(table, left, top, cell));
-  figure.append(svgElement("rect", {
-    x: left, y: top, width: cell * table.columns.length, height: cell * table.rows.length, fill: "none", stroke: colors.line,
-  }));
+  figure.append(table.weights.length > LARGEST_VECTOR ? heatImage(table, area) : heatCells(table, left, top, cell));
+  figure.append(svgElement("rect", { ...area, fill: "none", stroke: colors.line }));
   if (row !== null) {
-    figure.append(svgElement("rect", {
-      x: left, y: top + row * cell, width: cell * table.columns.length, height: cell, fill: "none", stroke: colors.accent, "stroke-width": 2,
-    }));
+    figure.append(svgElement("rect", { ...area, y: top + row * cell, height: cell, fill: "none", stroke: colors.accent, "stroke-width": 2 }));
   }
   explore(figure, table, { left, top, cell, colors, choose });
   return figure;
@@ -57,13 +53,10 @@ function heatCells(table, left, top, cell) {
   return group;
 }
 
-function heatImage(table, left, top, cell) {
+function heatImage(table, area) {
   const canvas = document.createElement("canvas");
   drawThumbnail(canvas, table, thumbnailColors());
-  const image = svgElement("image", {
-    href: canvas.toDataURL(), x: left, y: top, width: cell * table.columns.length, height: cell * table.rows.length,
-    preserveAspectRatio: "none",
-  });
+  const image = svgElement("image", { ...area, href: canvas.toDataURL(), preserveAspectRatio: "none" });
   image.style.imageRendering = "pixelated";
   return image;
 }
@@ -120,18 +113,19 @@ export function lineMap(tables, { width, row = null, label, choose, rowTitle, co
     svgElement("text", { x: ends.x2 + 10, y: 14, "font-size": 12, fill: colors.muted }, columnTitle));
   const lines = svgElement("g", { fill: "none", "stroke-linecap": "round" });
   figure.append(lines);
-  drawLines(lines, tables, ends, row, colors);
+  const draw = (shown) => drawLines(lines, tables, ends, shown, colors);
+  draw(row);
   lineLabels(figure, tables, ends, { row, colors, choose, full });
 
   // The pointer over a word shows its lines alone.
   figure.addEventListener("pointerover", (event) => {
     const hovered = event.target.dataset.row;
-    drawLines(lines, tables, ends, hovered === undefined ? row : Number(hovered), colors);
+    draw(hovered === undefined ? row : Number(hovered));
     if (hovered === undefined) hideTip();
     else showTip(event.clientX, event.clientY, tables.map((table) => describeRow(table, Number(hovered))));
   });
   figure.addEventListener("pointerleave", () => {
-    drawLines(lines, tables, ends, row, colors);
+    draw(row);
     hideTip();
   });
   return figure;

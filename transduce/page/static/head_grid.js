@@ -19,24 +19,24 @@ export function drawGrid(view) {
   fill(view.grid,
     toolbar(element("h2", { id: "heads-title" }, "All heads"),
       segmented("Kind of attention", Object.entries(KINDS), view.kind, (kind) => redraw({ kind, word: null, overlay: [] }))),
-    element("p", { class: "small muted" }, EXPLAINED[view.kind][2]),
+    element("p.small.muted", {}, EXPLAINED[view.kind][2]),
     toolbar(choice("Sort by", [["", "Layer"], ...sorts], view.sort, (sort) => redraw({ sort })),
       segmented("Level", [["word", "Words"], ["token", "Tokens"]], view.level, (level) => redraw({ level, word: null }))),
     view.sort ? sortedHeads(view) : headsByLayer(view),
-    toolbar(element("span", { class: "small muted" }, "A click"),
+    toolbar(element("span.small.muted", {}, "A click"),
       segmented("What a click on a head does", [["show", "shows"], ["overlay", "overlays"], ["off", "switches off"]], view.click, (click) => { view.click = click; }),
-      element("span", { class: "push" }), weightLegend()));
+      element("span.push"), weightLegend()));
 }
 
 function headsByLayer(view) {
   const { layers, heads } = view.attention[view.kind];
   const cells = headCells(view, allHeads(view));
   const rows = Array.from({ length: layers }, (_, layer) => [
-    element("span", { class: "layer small muted" }, String(layer + 1)),
+    element("span.layer.small.muted", {}, layer + 1),
     cells.slice(layer * heads, (layer + 1) * heads),
   ]);
-  const titles = Array.from({ length: heads }, (_, head) => element("span", { class: "small muted head-number" }, String(head + 1)));
-  const grid = gridOf("by-layer", element("span", { class: "small muted corner" }, "layer"), titles, rows);
+  const titles = Array.from({ length: heads }, (_, head) => element("span.small.muted.head-number", {}, head + 1));
+  const grid = gridOf("by-layer", element("span.small.muted.corner", {}, "layer"), titles, rows);
   grid.style.setProperty("--heads", heads);
   return grid;
 }
@@ -46,8 +46,8 @@ function sortedHeads(view) {
   const value = ({ name }) => measuresOf(view, name)[view.sort] ?? 0;
   const order = allHeads(view).sort((first, second) => value(second) - value(first));
   const cells = headCells(view, order);
-  return gridOf("sorted", order.map((head, place) => element("span", { class: "cell-with-label" }, cells[place],
-    element("small", { class: "number muted" }, `${head.layer}.${head.head} · ${format(value(head))}`))));
+  return gridOf("sorted", order.map((head, place) => element("span.cell-with-label", {}, cells[place],
+    element("small.number.muted", {}, `${head.layer}.${head.head} · ${format(value(head))}`))));
 }
 
 function gridOf(kind, ...children) {
@@ -67,7 +67,7 @@ function headCells(view, heads) {
       class: `cell${isOff ? " off" : ""}${overlaid >= 0 ? " overlaid" : ""}`, "data-head": name,
       "aria-pressed": String(isShown), "aria-label": says, title: says, tabindex: isShown ? "0" : "-1",
       onclick: () => clickHead(view, layer, head, name),
-    }, canvas, isOff ? element("span", { class: "cross", "aria-hidden": "true" }, "✕") : null);
+    }, canvas, isOff ? element("span.cross", { "aria-hidden": "true" }, "✕") : null);
   });
 }
 
@@ -104,7 +104,7 @@ function weightLegend() {
   const swatches = [0, 0.1, 0.25, 0.5, 1].map((weight) => {
     const swatch = element("i", { "aria-hidden": "true" });
     swatch.style.background = colorText(weightColor(weight, low, high));
-    return element("span", {}, swatch, String(weight));
+    return element("span", {}, swatch, weight);
   });
-  return element("span", { class: "weights small muted number", role: "img", "aria-label": "Colours: pale for a weight of 0, full for 1" }, swatches);
+  return element("span.weights.small.muted.number", { role: "img", "aria-label": "Colours: pale for a weight of 0, full for 1" }, swatches);
 }

@@ -14,7 +14,7 @@ export function heatTable(title, rows, columns, { signed = false, pick = null } 
   cells[0].tabIndex = 0;
   const lines = rows.map((label, row) => element("tr", {}, element("th", { scope: "row" }, label), cells.slice(row * count, (row + 1) * count)));
   const table = element("table", { role: "grid", "aria-label": title, class: names && count < 26 ? "heat" : "heat narrow" },
-    names && element("thead", {}, element("tr", {}, element("td", {}), names.map((name) => element("th", { scope: "col" }, name)))),
+    names && element("thead", {}, element("tr", {}, element("td"), names.map((name) => element("th", { scope: "col" }, name)))),
     element("tbody", {}, lines));
 
   const tell = ({ target }) => {
@@ -48,7 +48,7 @@ export function heatTable(title, rows, columns, { signed = false, pick = null } 
     });
     lines.forEach((line, row) => line.classList.toggle("chosen", row === chosen));
   }
-  return { node: element("div", {}, element("h3", { class: "small muted" }, title), element("div", { class: "scroll" }, table)), draw };
+  return { node: element("div", {}, element("h3.small.muted", {}, title), element("div.scroll", {}, table)), draw };
 }
 
 function shortNumber(value) {

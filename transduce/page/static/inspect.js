@@ -3,6 +3,7 @@
 import { element, fill, keepFocus, choice, problem, announce, debounce, copyText, different, toolbar } from "./dom.js";
 import { rewriteAddress } from "./address.js";
 import { fetchInspection, standaloneData } from "./api.js";
+import { askForSentence, riddleIn } from "./examples.js";
 import { KINDS, attentionAxes, decodeAttention, headTable, weightAt } from "./attention.js";
 import { MEASURES, allHeads } from "./heads.js";
 import { drawGrid } from "./head_grid.js";
@@ -10,9 +11,6 @@ import { drawFigure } from "./one_head.js";
 import { showReplay } from "./replay.js";
 import { showBeam } from "./beam.js";
 
-// The sentences of the paper's Figures 3 to 5 and of the blog post about it: what is "it"?
-const PAPER = "The animal didn't cross the street because it was ";
-const REFERENTS = ["animal", "street"];
 export function showInspect(root, parameters) {
   const names = (key) => (parameters.get(key) ?? "").split(",").filter(Boolean);
   const number = (key, fallback) => (parameters.has(key) ? Number(parameters.get(key)) || 0 : fallback);
@@ -22,7 +20,7 @@ export function showInspect(root, parameters) {
     layer: number("layer", 5), head: number("head", 1), overlay: names("overlay"), without: names("without"),
     figure: parameters.get("figure") === "heat" ? "heat" : "lines", level: parameters.get("level") === "token" ? "token" : "word",
     word: number("word", null), sort: parameters.get("sort") in MEASURES ? parameters.get("sort") : "",
-    step: number("step", 0), click: "show", request: null, inspection: null, replay: null, findsReferent: false,
+    step: number("step", 0), click: "show", request: null, inspection: null, endReplay: null, riddle: null,
   };
   view.remember = () => remember(view);
   view.toggleHead = (name) => toggleHead(view, name);
@@ -46,7 +44,7 @@ export function showInspect(root, parameters) {
   if (view.text) loadInspection(view);
   return () => {
     view.request?.abort();
-    view.replay?.end();
+    view.endReplay?.();
     resized.cancel();
     ending.abort();
   };
@@ -55,30 +53,39 @@ export function showInspect(root, parameters) {
 // --- the frame of the view
 
 function layOutInspect(view, root) {
-  view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off", placeholder: "A sentence to translate and look into" });
-  view.link = element("button", { class: "quiet push", hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
-  view.messages = element("div", { class: "messages" });
-  view.result = element("section", { class: "card result", "aria-label": "Translation", hidden: true });
-  view.grid = element("section", { class: "card heads", "aria-labelledby": "heads-title" });
-  view.large = element("section", { class: "card one-head", "aria-labelledby": "head-title" });
-  view.steps = element("section", { class: "card", "aria-labelledby": "steps-title" });
-  view.beam = element("section", { class: "card", "aria-labelledby": "beam-title" });
-  view.parts = element("div", { class: "parts", hidden: true },
-    element("div", { class: "workbench" }, view.grid, view.large), view.steps, view.beam);
-  view.intro = element("p", { class: "muted lead", hidden: view.text !== "" },
-    "Type a sentence, or take one of the two above. You then see where each head of each layer looks, how the translation was ",
-    "chosen word by word, and what changes when you switch heads off.");
-  fill(root, element("h1", { class: "visually-hidden" }, "Inspect"), standaloneData() ? null : askForm(view),
+  view.input = element("input", { type: "text", id: "inspect-text", value: view.text, dir: "auto", autocomplete: "off" });
+  view.link = element("button.quiet.push", { hidden: true, onclick: () => copyText(location.href, view.link) }, "Copy link");
+  view.messages = element("div.messages");
+  view.result = element("section.card.result", { "aria-label": "Translation", hidden: true });
+  view.grid = element("section.card.heads", { "aria-labelledby": "heads-title" });
+  view.large = element("section.card.one-head", { "aria-labelledby": "head-title" });
+  view.steps = element("section.card", { "aria-labelledby": "steps-title" });
+  view.beam = element("section.card", { "aria-labelledby": "beam-title" });
+  view.parts = element("div.parts", { hidden: true },
+    element("div.workbench", {}, view.grid, view.large), view.steps, view.beam);
+  view.intro = element("p.muted.lead", { hidden: view.text !== "" },
+    "This view shows where each head of each layer looks, how the translation was chosen word by word, and what changes when you switch heads off.");
+  fill(root, element("h1.visually-hidden", {}, "Inspect"), standaloneData() ? null : askForm(view),
     view.messages, view.intro, view.result, view.parts);
 }
 
 function askForm(view) {
-  const sample = (text) => element("button", { class: "quiet", onclick: () => takeSample(view, `${PAPER}${text}.`) }, text);
-  return element("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
-    element("label", { class: "visually-hidden", for: "inspect-text" }, "Sentence"),
-    element("div", { class: "ask-line" }, view.input, element("button", { type: "submit", class: "main" }, "Inspect")),
-    element("div", { class: "toolbar samples-line small" }, element("span", { class: "muted" }, `What is “it”? ${PAPER}`),
-      sample("too tired"), element("span", { class: "muted" }, "or"), sample("too wide"), view.link));
+  view.samples = element("div.toolbar.samples-line.small.muted", {}, view.link);
+  offerRiddle(view);
+  return element("form.ask", { onsubmit: (event) => { event.preventDefault(); takeText(view, view.input.value); } },
+    element("label.visually-hidden", { for: "inspect-text" }, "Sentence"),
+    element("div.ask-line", {}, view.input, element("button.main", { type: "submit" }, "Inspect")),
+    view.samples);
+}
+
+// Offer two sentences, in the language that the model reads, in which a pronoun has to be understood.
+async function offerRiddle(view) {
+  const language = await askForSentence(view.input);
+  const riddle = riddleIn(language);
+  if (!riddle) return;
+  const { pronoun, before, choices: [first, second], after } = riddle;
+  const sample = (words) => element("button.quiet", { lang: language, onclick: () => takeSample(view, riddle, before + words + after) }, words);
+  view.samples.prepend(`What is “${pronoun}”? ${before}`, sample(first), "or", sample(second), after);
 }
 
 function takeText(view, text) {
@@ -90,10 +97,10 @@ function takeText(view, text) {
   loadInspection(view);
 }
 
-// Show "it" of the paper's sentence, and the encoder heads in which it looks most at what it may stand for.
-function takeSample(view, text) {
+// Show the pronoun of a riddle, and the encoder heads in which it looks most at a noun that it may stand for.
+function takeSample(view, riddle, text) {
   view.input.value = text;
-  Object.assign(view, { kind: "encoder", figure: "lines", level: "word", overlay: [], without: [], findsReferent: true });
+  Object.assign(view, { kind: "encoder", figure: "lines", level: "word", overlay: [], without: [], riddle });
   takeText(view, text);
 }
 
@@ -104,34 +111,34 @@ async function loadInspection(view) {
   const request = new AbortController();
   view.request = request;
   view.intro.hidden = true;
-  view.parts.setAttribute("aria-busy", "true");
-  fill(view.messages, view.inspection ? null : element("p", { class: "muted" }, "Translating and recording …"));
+  view.parts.ariaBusy = true;
+  fill(view.messages, view.inspection ? null : element("p.muted", {}, "Translating and recording …"));
   let inspection;
   try {
     inspection = await fetchInspection({ text: view.text, sentence: view.sentence, without: view.without }, request.signal);
   } catch (error) {
     if (request.signal.aborted) return;
     fill(view.messages, problem(error));
-    view.parts.removeAttribute("aria-busy");
+    view.parts.ariaBusy = null;
     view.without = view.inspection?.without ?? [];
     return;
   }
   if (request.signal.aborted) return;
-  view.parts.removeAttribute("aria-busy");
+  view.parts.ariaBusy = null;
   view.inspection = inspection;
   view.attention = decodeAttention(inspection);
-  fill(view.messages, inspection.notices.map((notice) => element("p", { class: "notice" }, notice)));
-  if (view.findsReferent) findReferent(view);
+  fill(view.messages, inspection.notices.map((notice) => element("p.notice", {}, notice)));
+  if (view.riddle) findReferent(view, view.riddle);
   keepFocus(view.parts, () => drawInspection(view));
   announce(`Translation: ${inspection.translation}`);
 }
 
-function findReferent(view) {
-  view.findsReferent = false;
+function findReferent(view, { pronoun, nouns }) {
+  view.riddle = null;
   const axes = attentionAxes(view.inspection, "encoder", "word");
-  const row = axes.rows.findIndex(({ label }) => label === "it");
-  const columns = REFERENTS.map((word) => axes.columns.findIndex(({ label }) => label === word));
-  if (row < 0 || columns.some((column) => column < 0)) return;
+  const row = axes.rows.findIndex(({ label }) => label === pronoun);
+  const columns = [...axes.columns.keys()].filter((column) => nouns.includes(axes.columns[column].label));
+  if (row < 0 || !columns.length) return;
   view.word = row;
   const weigh = ({ layer, head }) => {
     const table = headTable(view.attention.encoder, axes, layer, head);
@@ -153,17 +160,15 @@ function drawInspection(view) {
   drawGrid(view);
   drawFigure(view);
   drawSteps(view);
-  const place = element("div", { class: "stacked" });
-  fill(view.beam, element("h2", { id: "beam-title" }, `Beam search, width ${view.inspection.beam.size}`), place);
-  showBeam(place, view.inspection);
+  fill(view.beam, element("h2", { id: "beam-title" }, `Beam search, width ${view.inspection.beam.size}`));
+  showBeam(view.beam, view.inspection);
   remember(view);
 }
 
 function drawSteps(view) {
-  view.replay?.end();
-  const place = element("div", { class: "stacked" });
-  fill(view.steps, element("h2", { id: "steps-title" }, "Decoding, step by step"), place);
-  view.replay = showReplay(place, view.inspection, view.attention, {
+  view.endReplay?.();
+  fill(view.steps, element("h2", { id: "steps-title" }, "Decoding, step by step"));
+  view.endReplay = showReplay(view.steps, view.inspection, view.attention, {
     step: view.step,
     onStep: (step) => {
       view.step = step;
@@ -192,17 +197,17 @@ function drawResult(view) {
   view.link.hidden = false;
   fill(view.result,
     inspection.sentences.length > 1 && !standaloneData() ? sentenceChoice(view) : null,
-    element("div", { class: "bitext" },
+    element("div.bitext", {},
       line("Source", inspection.text, from),
       isCompared ? line("All heads", before, to) : null,
       line(isCompared ? `Without ${inspection.without.length} head${inspection.without.length > 1 ? "s" : ""}` : "Translation", after, to)),
-    isCompared ? toolbar(inspection.without.map((name) => element("button", { class: "chip", onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
-      inspection.without.length > 1 ? element("button", { class: "quiet", onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
-      isSame ? element("span", { class: "small muted" }, "The translation is the same.") : null) : null);
+    isCompared ? toolbar(inspection.without.map((name) => element("button.chip", { onclick: () => toggleHead(view, name), "aria-label": `Switch ${name} on again` }, `${name} is off `, element("span", { "aria-hidden": "true" }, "✕"))),
+      inspection.without.length > 1 ? element("button.quiet", { onclick: () => { view.without = []; loadInspection(view); } }, "Switch all on") : null,
+      isSame ? element("span.small.muted", {}, "The translation is the same.") : null) : null);
 }
 
 function line(title, content, language) {
-  return element("div", {}, element("h2", { class: "language" }, title), element("p", { lang: language, dir: "auto" }, content));
+  return element("div", {}, element("h2.language", {}, title), element("p", { lang: language, dir: "auto" }, content));
 }
 
 function sentenceChoice(view) {

@@ -3,16 +3,16 @@
 import { element, fill, problem, toolbar } from "./dom.js";
 import { fetchWalkthrough, standaloneData } from "./api.js";
 import { linkTo, readAddress, rewriteAddress } from "./address.js";
+import { askForSentence, examplesIn } from "./examples.js";
 import { drawLesson, FIGURES } from "./learn_figures.js";
 import { codeNode, mathNode } from "./learn_parts.js";
-
-const LESSON = "The animal didn't cross the street because it was too tired.";
+import { tokenName } from "./words.js";
 
 // Fill the view; return a function that ends it.
 export function showLearn(root, parameters) {
   const embedded = standaloneData()?.walkthrough;
   const lesson = {
-    text: embedded?.text || parameters.get("text") || LESSON,
+    text: embedded?.text || parameters.get("text"),
     layer: Number(embedded?.layer || parameters.get("layer") || 1),
     head: Number(embedded?.head || parameters.get("head") || 1),
     ending: new AbortController(),
@@ -21,23 +21,32 @@ export function showLearn(root, parameters) {
   lesson.address = (changes) => ({ text: lesson.text, layer: lesson.layer, head: lesson.head, ...changes });
   lesson.open = (changes) => { location.hash = linkTo("learn", lesson.address({ step: readAddress().parameters.get("step"), ...changes })); };
 
-  const input = element("input", { type: "text", value: lesson.text, dir: "auto", autocomplete: "off", "aria-label": "Sentence" });
-  const body = element("div", { class: "lesson" }, element("p", { class: "muted" }, "Translating …"));
+  const input = element("input", { type: "text", dir: "auto", autocomplete: "off", "aria-label": "Sentence" });
+  const body = element("div.lesson", {}, element("p.muted", {}, "Translating …"));
   fill(root, element("div", {}, element("h1", {}, "One translation, step by step"),
-    element("p", { class: "muted" }, "What a Transformer computes, in the paper's order, with the numbers of this sentence.")),
-  standaloneData() ? null : element("form", {
-    class: "ask-line", onsubmit: (event) => { event.preventDefault(); lesson.open({ text: input.value.trim() }); },
-  }, input, element("button", { type: "submit", class: "main" }, "Explain")), body);
-  fetchWalkthrough(lesson.address(), lesson.ending.signal)
-    .then((walk) => tellStory(lesson, body, walk, parameters.get("step")))
-    .catch((error) => error.name !== "AbortError" && fill(body, problem(error)));
+    element("p.muted", {}, "What a Transformer computes, in the paper's order, with the numbers of this sentence.")),
+  standaloneData() ? null : element("form.ask-line", {
+    onsubmit: (event) => { event.preventDefault(); lesson.open({ text: input.value.trim() }); },
+  }, input, element("button.main", { type: "submit" }, "Explain")), body);
+  startLesson(lesson, input, body, parameters.get("step")).catch((error) => error.name !== "AbortError" && fill(body, problem(error)));
   return () => lesson.ending.abort();
 }
 
+// Without a text, explain an example in the language that the model reads; without an example, ask for a sentence.
+async function startLesson(lesson, input, body, step) {
+  const language = await askForSentence(input);
+  lesson.text ||= examplesIn(language)[0];
+  if (!lesson.text) {
+    fill(body, element("p.muted", {}, "Type a sentence, then press Explain."));
+    return;
+  }
+  input.value = lesson.text;
+  tellStory(lesson, body, await fetchWalkthrough(lesson.address(), lesson.ending.signal), step);
+}
+
 function tellStory(lesson, body, walk, start) {
-  const shown = (tokens) => tokens.map((token) => (token === "</s>" ? "‹end›" : token));
   const data = Object.fromEntries(walk.steps.map((step) => [step.name, step.data]));
-  Object.assign(lesson, { walk, data, source: shown(walk.source), target: shown(walk.target) });
+  Object.assign(lesson, { walk, data, source: walk.source.map(tokenName), target: walk.target.map(tokenName) });
   // What the reader can change. `row` and `column` are source tokens, `place` is a target token, -1 is none.
   lesson.state = {
     row: Math.min(1, walk.source.length - 1), column: 0, place: 0, leftOut: -1, hidden: -1, divisor: data.scale.divisor.data[0],
@@ -46,12 +55,12 @@ function tellStory(lesson, body, walk, start) {
   };
   const { model } = walk;
   lesson.sections = walk.steps.map((step, index) => lessonSection(lesson, step, index));
-  fill(body, lessonSteps(lesson), element("div", { class: "parts" },
-    element("div", { class: "card bitext" }, element("p", { lang: model.source_language, dir: "auto" }, walk.text),
+  fill(body, lessonSteps(lesson), element("div.parts", {},
+    element("div.card.bitext", {}, element("p", { lang: model.source_language, dir: "auto" }, walk.text),
       element("p", { lang: model.target_language, dir: "auto" }, element("strong", {}, walk.translation)),
-      walk.notices.map((notice) => element("p", { class: "notice" }, notice))),
+      walk.notices.map((notice) => element("p.notice", {}, notice))),
     lesson.sections.map(({ node }) => node),
-    element("p", { class: "muted" }, "That was one head of one layer. ", element("a", { href: linkTo("inspect", { text: lesson.text }) }, "See all of them"))));
+    element("p.muted", {}, "That was one head of one layer. ", element("a", { href: linkTo("inspect", { text: lesson.text }) }, "See all of them"))));
   drawLesson(lesson);
   followReader(lesson);
   const first = walk.steps.findIndex(({ name }) => name === start);
@@ -59,24 +68,24 @@ function tellStory(lesson, body, walk, start) {
 }
 
 function lessonSection(lesson, step, index) {
-  const heading = element("h2", { id: `step-${step.name}`, tabindex: -1 }, element("span", { class: "muted number" }, index + 1), ` ${step.title}`);
-  const caption = element("p", {});
-  const figure = element("div", { class: "parts" });
+  const heading = element("h2", { id: `step-${step.name}`, tabindex: -1 }, element("span.muted.number", {}, index + 1), ` ${step.title}`);
+  const caption = element("p");
+  const figure = element("div.parts");
   const draw = FIGURES[step.name](lesson, step.data, (...nodes) => figure.append(...nodes));
   lesson.draws.push((state) => { caption.textContent = draw(state) ?? ""; });
   figure.append(caption);
-  const node = element("section", { class: "card", "aria-labelledby": heading.id },
-    toolbar(heading, element("span", { class: "muted small push" }, `§${step.section} of the paper`)),
-    element("p", { class: "lead" }, step.explanation),
-    element("div", { class: "workbench" }, mathNode(step), codeNode(step)), figure);
+  const node = element("section.card", { "aria-labelledby": heading.id },
+    toolbar(heading, element("span.muted.small.push", {}, `§${step.section} of the paper`)),
+    element("p.lead", {}, step.explanation),
+    element("div.workbench", {}, mathNode(step), codeNode(step)), figure);
   return { step, node, heading };
 }
 
 function lessonSteps(lesson) {
-  const button = (label, go, ...text) => element("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => goToStep(lesson, go()) }, text);
-  lesson.marks = lesson.sections.map(({ step }, index) => button(null, () => index, element("span", { class: "number" }, index + 1), step.title));
-  lesson.count = element("span", { class: "muted small" });
-  return element("nav", { class: "steps", "aria-label": "Steps" }, element("ol", {}, lesson.marks.map((mark) => element("li", {}, mark))),
+  const button = (label, go, ...text) => element("button.quiet", { "aria-label": label, onclick: () => goToStep(lesson, go()) }, text);
+  lesson.marks = lesson.sections.map(({ step }, index) => button(null, () => index, element("span.number", {}, index + 1), step.title));
+  lesson.count = element("span.muted.small");
+  return element("nav.steps", { "aria-label": "Steps" }, element("ol", {}, lesson.marks.map((mark) => element("li", {}, mark))),
     toolbar(button("Previous step", () => lesson.current - 1, "← Back"), lesson.count, button("Next step", () => lesson.current + 1, "Next →")));
 }
 
@@ -102,7 +111,7 @@ function followReader(lesson) {
 
 function markStep(lesson, current) {
   lesson.current = current;
-  lesson.marks.forEach((mark, index) => mark.setAttribute("aria-current", index === current ? "step" : "false"));
+  lesson.marks.forEach((mark, index) => { mark.ariaCurrent = index === current ? "step" : null; });
   lesson.count.textContent = `${current + 1} of ${lesson.sections.length}`;
 }
 

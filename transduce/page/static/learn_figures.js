@@ -7,6 +7,7 @@ import { drawThumbnail, thumbnailColors } from "./attention.js";
 import { heatTable } from "./heat_table.js";
 import { waveFigure } from "./learn_parts.js";
 import { bar } from "./replay.js";
+import { tokenName } from "./words.js";
 
 // Draw all that depends on the state of a lesson.
 export function drawLesson(lesson) {
@@ -21,7 +22,7 @@ function change(lesson, changes) {
 // --- parts of figures
 
 function titled(title, node) {
-  return element("div", {}, element("h3", { class: "small muted" }, title), node);
+  return element("div", {}, element("h3.small.muted", {}, title), node);
 }
 
 // Vectors, one a row; perhaps only their first columns.
@@ -32,7 +33,7 @@ function vectors(title, rows, { shape, data, columns, of }) {
 }
 
 function barChart(title, labels) {
-  const list = element("ol", { class: "bars" });
+  const list = element("ol.bars");
   const draw = (shares, text = percent, chosen = -1) => fill(list, labels.map((label, index) =>
     bar(label, Math.max(0, shares[index]), index === chosen, null, text(shares[index]))));
   return { node: titled(title, list), draw };
@@ -52,7 +53,7 @@ function stateSlider(lesson, label, key, options) {
 
 function toggle(lesson, label, key) {
   const input = element("input", { type: "checkbox", checked: true, onchange: () => change(lesson, { [key]: input.checked }) });
-  return element("label", { class: "field" }, input, element("span", {}, label));
+  return element("label.field", {}, input, element("span", {}, label));
 }
 
 // --- what several figures compute
@@ -85,7 +86,7 @@ function nextShares({ data: { distribution: { logits, rest, temperatures } }, st
 // Each function adds its nodes once, and returns a function that draws them and returns a caption.
 export const FIGURES = {
   tokens({ source }, { pieces, ids }, add) {
-    add(element("ol", { class: "shades" }, pieces.map((piece, index) => element("li", { class: "shaded" },
+    add(element("ol.shades", {}, pieces.map((piece, index) => element("li.shaded", {},
       element("span", {}, source[index] === "‹end›" ? "‹end›" : piece.replaceAll("▁", "␣")), element("small", {}, ids.data[index])))));
     return () => "␣ is a space. Which words of another sentence are cut into pieces?";
   },
@@ -103,11 +104,11 @@ export const FIGURES = {
     const { source, walk, layer, head } = lesson;
     const width = encoding.of ?? encoding.shape[1];
     if (kind !== "none") add(vectors(kind === "rotary" ? "Cosines and sines of the angles" : "Added to the embeddings", source, encoding));
-    const waves = element("div", {});
+    const waves = element("div");
     if (kind === "sinusoidal" || kind === "rotary") add(toolbar(stateSlider(lesson, "Wave", "wave", { min: 0, max: width / 2 - 1, describe: (i) => `i = ${i}` })), waves);
     const map = heatTable(`Where head ${head} of layer ${layer} looks`, source, source);
     const names = variants.map((name, index) => [index, { 0: "as trained", none: "no positions" }[name] ?? `moved by ${name}`]);
-    const translation = element("p", { class: "so-far", lang: walk.model.target_language, dir: "auto" });
+    const translation = element("p.so-far", { lang: walk.model.target_language, dir: "auto" });
     add(toolbar(segmented("Positions of the source", names, 0, (variant) => change(lesson, { variant }))),
       titled("The translation (greedy search)", translation), map.node);
     return ({ variant, wave }) => {
@@ -124,7 +125,7 @@ export const FIGURES = {
     const { encoder_layers: encoder, decoder_layers: decoder, heads } = lesson.walk.model;
     const numbers = (label, key, count) => choice(label, Array.from({ length: count }, (_, index) => [index + 1, index + 1]), lesson[key],
       (value) => lesson.open({ [key]: value, step: "queries-keys-values" }));
-    if (!standaloneData()) add(toolbar(numbers("Layer", "layer", Math.max(encoder, decoder)), numbers("Head", "head", heads), element("span", { class: "small muted" }, "in all steps")));
+    if (!standaloneData()) add(toolbar(numbers("Layer", "layer", Math.max(encoder, decoder)), numbers("Head", "head", heads), element("span.small.muted", {}, "in all steps")));
     add(...[["Queries", q], ["Keys", k], ["Values", v]].map(([title, value]) => vectors(title, lesson.source, value)));
     return () => "";
   },
@@ -190,9 +191,9 @@ export const FIGURES = {
 
   heads(lesson, { weights, output, share }, add) {
     const { source } = lesson;
-    const canvases = share.data.map(() => element("canvas", {}));
-    add(element("div", { class: "grid sorted" }, canvases.map((canvas, index) => element("div", { class: "cell-with-label" }, element("button", {
-      type: "button", class: "cell", "aria-label": `Head ${index + 1}`, "aria-pressed": String(index + 1 === lesson.head), onclick: () => lesson.open({ head: index + 1, step: "heads" }),
+    const canvases = share.data.map(() => element("canvas"));
+    add(element("div.grid.sorted", {}, canvases.map((canvas, index) => element("div.cell-with-label", {}, element("button.cell", {
+      "aria-label": `Head ${index + 1}`, "aria-pressed": String(index + 1 === lesson.head), onclick: () => lesson.open({ head: index + 1, step: "heads" }),
     }, canvas), element("small", {}, `${index + 1}: ${percent(share.data[index])}`)))),
     vectors("All heads joined", source, output));
     return () => {
@@ -247,18 +248,20 @@ export const FIGURES = {
       table.draw(shown, { chosen: place, allowed: shown.map((_, cell) => cell % source.length !== hidden) });
       const shares = rowOf(shown, place, source.length);
       const most = Math.max(...shares);
-      return `While it writes “${target[place]}”, head ${lesson.head} reads “${source[shares.indexOf(most)]}” most (${percent(most)}).`;
+      const alike = shares.filter((share) => most - share < 5e-4).length;
+      const words = alike > 1 ? `reads ${alike} tokens alike` : `reads “${source[shares.indexOf(most)]}” most`;
+      return `While it writes “${target[place]}”, head ${lesson.head} ${words} (${percent(most)}).`;
     };
   },
 
   distribution(lesson, { logits, candidates, temperatures }, add) {
     const { target } = lesson;
-    const chart = element("div", {});
+    const chart = element("div");
     add(toolbar(tokenChoice(lesson, "Writing", target, "place"), stateSlider(lesson, "Temperature", "temperature", {
       min: 0, max: temperatures.data.length - 1, describe: (index) => `τ = ${temperatures.data[index]}`,
     })), chart);
     return ({ place }) => {
-      const names = rowOf(candidates, place, logits.shape[1]).map((name) => (name === "</s>" ? "‹end›" : name));
+      const names = rowOf(candidates, place, logits.shape[1]).map(tokenName);
       const bars = barChart("Probabilities of the next token", [...names, "all others"]);
       bars.draw(nextShares(lesson), percent, names.indexOf(target[place]));
       fill(chart, bars.node);
@@ -267,13 +270,13 @@ export const FIGURES = {
 
   "next-token"(lesson, { chosen, probability, best, best_probability: most, text }, add) {
     const { target } = lesson;
-    const line = element("p", { class: "so-far", lang: lesson.walk.model.target_language, dir: "auto" });
+    const line = element("p.so-far", { lang: lesson.walk.model.target_language, dir: "auto" });
     const go = () => change(lesson, { place: (lesson.state.place + 1) % target.length });
-    add(toolbar(tokenChoice(lesson, "Writing", target, "place"), element("button", { type: "button", onclick: go }, "Next token")), line);
+    add(toolbar(tokenChoice(lesson, "Writing", target, "place"), element("button", { onclick: go }, "Next token")), line);
     return ({ place }) => {
       fill(line, place ? `${text[place - 1]} ` : "", element("mark", {}, target[place]));
       const total = probability.data.slice(0, place + 1).reduce((product, value) => product * value, 1);
-      const other = chosen[place] === best[place] ? "no token has more" : `“${best[place]}” has ${percent(most.data[place])}, but the beam went on otherwise`;
+      const other = chosen[place] === best[place] ? "no token has more" : `“${tokenName(best[place])}” has ${percent(most.data[place])}, but the beam went on otherwise`;
       return `“${target[place]}” has ${percent(probability.data[place])}; ${other}. All tokens up to here: ${total.toPrecision(2)}.`;
     };
   },

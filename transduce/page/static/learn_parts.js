@@ -6,7 +6,7 @@ const MATH_NAMESPACE = "http://www.w3.org/1998/Math/MathML";
 
 // A formula, from MathML without its attributes.
 export function mathNode({ formula }) {
-  const box = element("div", { class: "formula" });
+  const box = element("div.formula");
   const open = [box];
   for (const [, close, name, text] of formula.matchAll(/<(\/?)(\w+)[^>]*>|([^<]+)/g)) {
     if (close) open.pop();
@@ -27,7 +27,7 @@ export function codeNode({ code: { file, first_line: start, lines, highlight } }
   let first = Math.max(all.findLastIndex((line, index) => index < highlight[0] && line.includes('"""')) + 1, highlight[0] - 2);
   while (all[first].trim() === ")") first += 1;
   const shown = all.slice(first, highlight.at(-1) + 2).map((line, index) => element(highlight.includes(first + index) ? "mark" : "span", {}, `${line.slice(4)}\n`));
-  return element("div", { class: "source small" }, element("p", { class: "muted" }, `${file}, line ${start + highlight[0]}`), element("pre", {}, shown),
+  return element("div.source.small", {}, element("p.muted", {}, `${file}, line ${start + highlight[0]}`), element("pre", {}, shown),
     element("details", {}, element("summary", {}, "Whole function"), element("pre", {}, lines)));
 }
 
@@ -46,5 +46,5 @@ export function waveFigure(pair, dimensions, tokens) {
     return svgElement("g", { class: `curve-${series + 1}` }, svgElement("polyline", { points: points.join(" ") }), dots);
   });
   return element("div", {}, svgElement("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "chart waves", "aria-label": `Sine and cosine. ${text}` }, waves),
-    element("p", { class: "small muted" }, `Sine (solid) and cosine (dashed), a dot for each token. ${text}`));
+    element("p.small.muted", {}, `Sine (solid) and cosine (dashed), a dot for each token. ${text}`));
 }

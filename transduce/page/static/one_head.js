@@ -21,7 +21,7 @@ export function drawFigure(view) {
   const tables = shownTables(view);
   const { name } = tables[0];
   const [rowTitle, columnTitle] = EXPLAINED[view.kind];
-  const place = element("div", { class: "scroll figure-place", tabindex: "0", role: "region", "aria-label": "Figure" });
+  const place = element("div.scroll.figure-place", { tabindex: "0", role: "region", "aria-label": "Figure" });
   const isOff = view.without.includes(name);
   const refresh = (change) => {
     Object.assign(view, change);
@@ -30,11 +30,11 @@ export function drawFigure(view) {
   };
   fill(view.large,
     toolbar(element("h2", { id: "head-title" }, `Layer ${view.layer}, head ${view.head}`),
-      element("code", { class: "muted" }, name),
-      element("button", { class: "quiet push", id: "toggle-head", onclick: () => view.toggleHead(name) }, isOff ? "Switch on" : "Switch off")),
+      element("code.muted", {}, name),
+      element("button.quiet.push", { id: "toggle-head", onclick: () => view.toggleHead(name) }, isOff ? "Switch on" : "Switch off")),
     toolbar(segmented("Figure", [["lines", "Lines"], ["heat", "Heat map"]], view.figure, (figure) => refresh({ figure })),
       choice("From", [["", "all words"], ...tables[0].rows.map((text, row) => [row, text])], view.word ?? "", (row) => refresh({ word: row === "" ? null : Number(row) })),
-      element("span", { class: "push" }), saveButtons(name, () => place.querySelector("svg"))),
+      element("span.push"), saveButtons(name, () => place.querySelector("svg"))),
     tables.length > 1 ? overlayKey(view, tables) : null,
     place, view.word === null ? null : strongest(view, tables), measureList(view, name));
   const options = {
@@ -54,28 +54,28 @@ function overlayKey(view, tables) {
   const entries = tables.map((table, number) => {
     const swatch = element("i", { "aria-hidden": "true" });
     swatch.style.background = `var(--series-${number + 1})`;
-    const text = element("span", { class: "swatch small" }, swatch, `${table.layer}.${table.head}`);
-    return number === 0 ? text : element("button", {
-      class: "chip", "aria-label": `Remove head ${table.layer}.${table.head} from the overlay`,
+    const text = element("span.swatch.small", {}, swatch, `${table.layer}.${table.head}`);
+    return number === 0 ? text : element("button.chip", {
+      "aria-label": `Remove head ${table.layer}.${table.head} from the overlay`,
       onclick: () => {
         view.overlay = view.overlay.filter((name) => name !== table.name);
         view.drawHeads();
       },
     }, text, element("span", { "aria-hidden": "true" }, " ✕"));
   });
-  return element("div", { class: "toolbar overlay-key" }, entries);
+  return element("div.toolbar.overlay-key", {}, entries);
 }
 
 // What the chosen word looks at most, as numbers.
 function strongest(view, tables) {
-  return element("div", { class: "split strongest" }, tables.map((table, number) => element("section", {},
-    element("h3", { class: "small" }, `“${table.rows[view.word]}” in head ${table.layer}.${table.head}`),
-    element("ol", { class: "bars" }, strongestOf(table, view.word).slice(0, tables.length > 1 ? 3 : STRONGEST).map(({ label, weight }) => bar(label, weight, false, `var(--series-${number + 1})`))))));
+  return element("div.split.strongest", {}, tables.map((table, number) => element("section", {},
+    element("h3.small", {}, `“${table.rows[view.word]}” in head ${table.layer}.${table.head}`),
+    element("ol.bars", {}, strongestOf(table, view.word).slice(0, tables.length > 1 ? 3 : STRONGEST).map(({ label, weight }) => bar(label, weight, false, `var(--series-${number + 1})`))))));
 }
 
 function measureList(view, name) {
   const measures = measuresOf(view, name);
   const entries = Object.entries(MEASURES).filter(([key]) => typeof measures[key] === "number");
-  return element("dl", { class: "measures small" }, entries.map(([key, [title, format]]) =>
-    element("div", {}, element("dt", { class: "muted" }, title), element("dd", { class: "number" }, format(measures[key])))));
+  return element("dl.measures.small", {}, entries.map(([key, [title, format]]) =>
+    element("div", {}, element("dt.muted", {}, title), element("dd.number", {}, format(measures[key])))));
 }

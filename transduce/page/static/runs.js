@@ -9,8 +9,8 @@ const REFRESH = 5_000; // milliseconds
 // Fill the view; return a function that ends it.
 export function showRuns(root, parameters) {
   const ending = new AbortController();
-  const body = element("div", { class: "parts" }, element("p", { class: "muted" }, "Reading the runs …"));
-  const list = element("nav", { class: "views", "aria-label": "Runs" });
+  const body = element("div.parts", {}, element("p.muted", {}, "Reading the runs …"));
+  const list = element("nav.views", { "aria-label": "Runs" });
   fill(root, element("h1", {}, "Training runs"), list, body);
   let [timer, states] = [0, null];
   async function load() {
@@ -18,9 +18,10 @@ export function showRuns(root, parameters) {
       const runs = await fetchRuns(ending.signal);
       const name = parameters.get("name") ?? runs[0]?.name;
       const report = name && runReport(await fetchRun(name, ending.signal));
-      if (runs.map(({ state }) => state).join() !== states) fill(list, runs.map((run) => runLink(run, name)));
-      states = runs.map(({ state }) => state).join();
-      fill(body, report || element("p", { class: "lead muted" },
+      const present = runs.map(({ state }) => state).join();
+      if (present !== states) fill(list, runs.map((run) => runLink(run, name)));
+      states = present;
+      fill(body, report || element("p.lead.muted", {},
         "There is no run yet. Start one with ", element("code", {}, "transduce train small"), ", and its curves appear here."));
       if (runs.some(({ state }) => state === "training")) timer = setTimeout(load, REFRESH);
     } catch (error) {
@@ -47,14 +48,14 @@ function runReport(run) {
     "target tokens per second": last(run.training, "tokens_per_second", 0),
   };
   return [
-    element("section", { class: "card" }, element("h2", {}, run.name), element("dl", { class: "measures" }, Object.entries(facts).map(([name, value]) =>
-      element("div", {}, element("dt", { class: "small muted" }, name), element("dd", { class: "number" }, value ?? "–"))))),
-    element("div", { class: "workbench" },
+    element("section.card", {}, element("h2", {}, run.name), element("dl.measures", {}, Object.entries(facts).map(([name, value]) =>
+      element("div", {}, element("dt.small.muted", {}, name), element("dd.number", {}, value ?? "–"))))),
+    element("div.workbench", {},
       runChart("Loss per target token", [["training", run.training, "loss"], ["validation", run.validation, "loss"]]),
       runChart("Scores of the validation set", [["BLEU", run.validation, "bleu"], ["chrF", run.validation, "chrf"]], 0)),
-    element("section", { class: "card" }, element("h2", {}, "Samples of the last validation"), run.samples.map((sample) =>
-      element("div", { class: "bitext" }, Object.entries(sample).map(([part, text]) => element("div", {}, element("span", { class: "small muted" }, part), element("p", { dir: "auto" }, text))))),
-    run.samples.length ? null : element("p", { class: "muted" }, "Nothing has been translated yet.")),
+    element("section.card", {}, element("h2", {}, "Samples of the last validation"), run.samples.map((sample) =>
+      element("div.bitext", {}, Object.entries(sample).map(([part, text]) => element("div", {}, element("span.small.muted", {}, part), element("p", { dir: "auto" }, text))))),
+    run.samples.length ? null : element("p.muted", {}, "Nothing has been translated yet.")),
   ];
 }
 
@@ -78,6 +79,6 @@ function runChart(title, series, floor = Infinity) {
     svgElement("line", { x1: left, x2: width - 8, y1: y(mark), y2: y(mark) }), label(+mark.toFixed(9), left - 8, y(mark) + 4)]);
   const lines = curves.map(({ points }, index) => svgElement("polyline", { class: `curve-${index + 1}`, points: points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
   const chart = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": title }, ticks, lines, label(`step ${end.toLocaleString("en")}`, width - 8, height - 6));
-  return element("section", { class: "card" }, element("h2", {}, title), values.length ? chart : element("p", { class: "muted" }, "Nothing yet."),
-    element("p", { class: "small" }, curves.map(({ name, points }, index) => element("span", { class: `key-${index + 1}` }, `${index ? "- - -" : "——"} ${name} ${points.at(-1)[1].toFixed(2)}`))));
+  return element("section.card", {}, element("h2", {}, title), values.length ? chart : element("p.muted", {}, "Nothing yet."),
+    element("p.small", {}, curves.map(({ name, points }, index) => element("span", { class: `key-${index + 1}` }, `${index ? "- - -" : "——"} ${name} ${points.at(-1)[1].toFixed(2)}`))));
 }

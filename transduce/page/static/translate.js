@@ -2,7 +2,8 @@
 
 import { element, fill, problem, announce, debounce, copyText } from "./dom.js";
 import { rewriteAddress, linkTo } from "./address.js";
-import { fetchModels, streamTranslation, chooseModel, chosenModel } from "./api.js";
+import { fetchModel, fetchModels, streamTranslation, chooseModel } from "./api.js";
+import { examplesIn } from "./examples.js";
 import { languageName } from "./words.js";
 import { drawTranslation, mark, pointAtTarget, focusWord, pointAtSource, markAtCaret } from "./translation_pane.js";
 import { openAlternatives, closeAlternatives } from "./alternatives.js";
@@ -10,16 +11,6 @@ import { openAlternatives, closeAlternatives } from "./alternatives.js";
 const WAIT = 250; // milliseconds without typing before a request
 const LONGEST_ADDRESS = 20_000; // characters of text that the address carries
 const LARGEST_FILE = 1_000_000; // bytes
-const SAMPLES = {
-  en: [
-    "The animal didn't cross the street because it was too tired.",
-    "Attention is all you need.",
-  ],
-  de: [
-    "Das Tier überquerte die Straße nicht, weil es zu müde war.",
-    "Die Tür stand offen. Niemand war zu Hause.",
-  ],
-};
 
 export function showTranslate(root, parameters) {
   const view = { sentences: [], text: parameters.get("text") ?? "", request: null, focused: null, frame: 0, showsConfidence: true };
@@ -46,17 +37,17 @@ export function showTranslate(root, parameters) {
 
 function build(view) {
   view.later = debounce(() => translateNow(view), WAIT);
-  view.source = element("textarea", {
-    id: "source", class: "text", dir: "auto", rows: 3, spellcheck: "false", "aria-labelledby": "source-language",
+  view.source = element("textarea.text", {
+    id: "source", dir: "auto", rows: 3, spellcheck: "false", "aria-labelledby": "source-language",
     "aria-describedby": "count", placeholder: "Type or paste a text, or drop a file", value: view.text,
     oninput: () => typed(view),
     onpaste: (event) => takeFile(view, event, event.clipboardData),
     onpointermove: (event) => pointAtSource(view, event),
     onpointerleave: () => mark(view, []),
   });
-  view.mirror = element("div", { class: "text mirror", dir: "auto", "aria-hidden": "true" });
-  view.output = element("div", {
-    id: "translation", class: "text output", dir: "auto", role: "group", "aria-labelledby": "target-language",
+  view.mirror = element("div.text.mirror", { dir: "auto", "aria-hidden": "true" });
+  view.output = element("div.text.output", {
+    id: "translation", dir: "auto", role: "group", "aria-labelledby": "target-language",
     "aria-describedby": "word-keys",
     onkeydown: (event) => moveInOutput(view, event),
     onclick: (event) => openAlternatives(view, event.target.closest(".word")),
@@ -65,42 +56,42 @@ function build(view) {
     onfocusin: (event) => focusWord(view, event.target.closest(".word")),
     onfocusout: () => mark(view, []),
   });
-  view.count = element("span", { id: "count", class: "muted small number" });
-  view.messages = element("div", { class: "messages" });
-  view.alternatives = element("section", { class: "card alternatives", "aria-label": "Alternatives", hidden: true });
-  view.samples = element("p", { class: "samples small" });
+  view.count = element("span.muted.small.number", { id: "count" });
+  view.messages = element("div.messages");
+  view.alternatives = element("section.card.alternatives", { "aria-label": "Alternatives", hidden: true });
+  view.samples = element("p.samples.small.muted");
   view.layout = [
-    element("h1", { class: "visually-hidden" }, "Translate"),
-    element("div", { class: "panes" }, sourcePane(view), targetPane(view)),
+    element("h1.visually-hidden", {}, "Translate"),
+    element("div.panes", {}, sourcePane(view), targetPane(view)),
     view.messages, view.alternatives, view.samples, keyboardHelp(),
   ];
 }
 
 function sourcePane(view) {
-  const file = element("input", {
-    type: "file", class: "visually-hidden", accept: ".txt,.md,text/*", tabindex: "-1", "aria-label": "Text file",
+  const file = element("input.visually-hidden", {
+    type: "file", accept: ".txt,.md,text/*", tabindex: "-1", "aria-label": "Text file",
     onchange: () => readFile(view, file.files[0]),
   });
-  view.swap = element("button", { class: "quiet", id: "swap", title: "Translate back", hidden: true }, "⇄ Swap");
-  const pane = element("section", {
-    class: "pane", "aria-label": "Source text",
+  view.swap = element("button.quiet", { id: "swap", title: "Translate back", hidden: true }, "⇄ Swap");
+  const pane = element("section.pane", {
+    "aria-label": "Source text",
     ondragover: (event) => { event.preventDefault(); pane.classList.add("dropping"); },
     ondragleave: () => pane.classList.remove("dropping"),
     ondrop: (event) => { pane.classList.remove("dropping"); takeFile(view, event, event.dataTransfer); },
   },
-  element("h2", { class: "language", id: "source-language" }, "Source"),
-  element("div", { class: "stack" }, view.mirror, view.source),
-  element("div", { class: "toolbar foot" }, view.count,
-    element("span", { class: "push" }), view.swap,
-    element("button", { class: "quiet", onclick: () => file.click() }, "Open a file"), file,
-    element("button", { class: "quiet", onclick: () => setText(view, "") }, "Clear")));
+  element("h2.language", { id: "source-language" }, "Source"),
+  element("div.stack", {}, view.mirror, view.source),
+  element("div.toolbar.foot", {}, view.count,
+    element("span.push"), view.swap,
+    element("button.quiet", { onclick: () => file.click() }, "Open a file"), file,
+    element("button.quiet", { onclick: () => setText(view, "") }, "Clear")));
   return pane;
 }
 
 function targetPane(view) {
   const copy = element("button", { id: "copy", onclick: () => copyText(shownText(view), copy) }, "Copy");
   view.copy = copy;
-  view.inspect = element("a", { class: "button", id: "to-inspect" }, "Inspect");
+  view.inspect = element("a.button", { id: "to-inspect" }, "Inspect");
   const toggle = element("input", {
     type: "checkbox", checked: view.showsConfidence,
     onchange: () => {
@@ -108,15 +99,15 @@ function targetPane(view) {
       drawTranslation(view);
     },
   });
-  return element("section", { class: "pane target", "aria-label": "Translation" },
-    element("h2", { class: "language", id: "target-language" }, "Translation"),
+  return element("section.pane.target", { "aria-label": "Translation" },
+    element("h2.language", { id: "target-language" }, "Translation"),
     view.output,
-    element("p", { class: "visually-hidden", id: "word-keys" }, "The arrow keys go from word to word; Enter shows alternatives."),
-    element("div", { class: "toolbar foot" },
-      element("label", { class: "field" }, toggle, element("span", {}, "Confidence")),
-      element("span", { class: "legend small muted", id: "legend" },
-        element("span", { class: "fair" }, "fairly sure"), " ", element("span", { class: "unsure" }, "unsure")),
-      element("span", { class: "push" }), view.inspect, copy));
+    element("p.visually-hidden", { id: "word-keys" }, "The arrow keys go from word to word; Enter shows alternatives."),
+    element("div.toolbar.foot", {},
+      element("label.field", {}, toggle, element("span", {}, "Confidence")),
+      element("span.legend.small.muted", { id: "legend" },
+        element("span.fair", {}, "fairly sure"), " ", element("span.unsure", {}, "unsure")),
+      element("span.push"), view.inspect, copy));
 }
 
 function keyboardHelp() {
@@ -125,26 +116,25 @@ function keyboardHelp() {
     ["Enter", "alternatives of the sentence"], ["Esc", "close the alternatives"], ["Alt C", "copy the translation"],
     ["Alt I", "inspect the sentence"],
   ];
-  return element("details", { class: "keys small muted" }, element("summary", {}, "Keyboard"),
+  return element("details.keys.small.muted", {}, element("summary", {}, "Keyboard"),
     element("p", {}, keys.map(([key, text]) => element("span", {}, element("kbd", {}, key), ` ${text}`))));
 }
 
 async function labelLanguages(view) {
-  const models = await fetchModels().catch(() => []); // the shell says so
-  const model = models.find((other) => other.name === chosenModel()) ?? models.find((other) => other.default) ?? models[0];
+  const model = await fetchModel();
   if (!model) return;
-  for (const [code, heading, area, fallback] of [
-    [model.source_language, "#source-language", view.source, "Source"],
-    [model.target_language, "#target-language", view.output, "Translation"],
+  for (const [code, heading, area] of [
+    [model.source_language, "#source-language", view.source],
+    [model.target_language, "#target-language", view.output],
   ]) {
-    const place = document.querySelector(heading);
-    if (place) place.textContent = languageName(code) || fallback;
-    if (code) area.lang = code;
+    if (!code) continue;
+    view.layout[1].querySelector(heading).textContent = languageName(code);
+    area.lang = code;
   }
-  const samples = SAMPLES[model.source_language] ?? [];
-  fill(view.samples, samples.length ? element("span", { class: "muted" }, "Try: ") : null,
-    samples.map((text) => element("button", { class: "quiet", onclick: () => setText(view, text) }, text)));
-  offerSwap(view, model, models);
+  const examples = examplesIn(model.source_language);
+  fill(view.samples, examples.length ? "Try: " : null,
+    examples.map((text) => element("button", { lang: model.source_language, onclick: () => setText(view, text) }, text)));
+  offerSwap(view, model, await fetchModels());
 }
 
 // Where a model translates back, its source can be the translation, once that is complete.
@@ -209,7 +199,7 @@ async function translateNow(view) {
     view.whole = translation.text;
     view.translated = view.text;
     drawTranslation(view);
-    fill(view.messages, translation.notices.map((notice) => element("p", { class: "notice" }, notice)));
+    fill(view.messages, translation.notices.map((notice) => element("p.notice", {}, notice)));
     announce(`Translation: ${translation.text.slice(0, 1000)}`);
   } catch (error) {
     if (request.signal.aborted) return;

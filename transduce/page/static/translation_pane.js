@@ -22,7 +22,7 @@ export function drawTranslation(view, arrived = Infinity) {
   fill(view.output, parts);
   if (view.words.length) view.words[0].node.tabIndex = 0;
   const empty = !view.sentences.length;
-  if (empty) fill(view.output, element("span", { class: "muted" }, "The translation appears here."));
+  if (empty) fill(view.output, element("span.muted", {}, "The translation appears here."));
   view.output.classList.toggle("confidence", view.showsConfidence);
   view.copy.disabled = empty;
   view.inspect.hidden = empty;

@@ -27,6 +27,11 @@ export function wordConfidences(text, spans, tokens) {
   return lowest;
 }
 
+// How a token is shown: the end of the sentence by its name, and a lone space by a sign.
+export function tokenName(text) {
+  return text === "</s>" ? "‹end›" : text.replaceAll("\u2581", " ").trim() || "␣";
+}
+
 // For each word of two lists, whether it belongs to their longest common subsequence.
 export function sharedWords(first, second) {
   const lengths = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
