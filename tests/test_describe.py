@@ -8,12 +8,19 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from transduce.config import CorpusConfig
-from transduce.describe import count_flops, count_parameters, decoding_memory, describe
+from transduce.describe import (
+    count_flops,
+    count_parameters,
+    decoding_memory,
+    describe,
+    training_memory,
+)
 from transduce.errors import ConfigError
 from transduce.model import Tokens, Transformer
 from transduce.presets import BASE, PRESETS, TINY
 from transduce.recipe import load_recipe
 from transduce.setting_checks import RANGES
+from transduce.training.optimizer import build_optimizers
 from transduce.training.run_folder import set_vocabulary_sizes
 
 
@@ -102,6 +109,22 @@ def test_flops_are_those_that_torch_counts(changes):
     assert count_flops(config, length).forward + masked_half == pytest.approx(
         counter.get_total_flops() / length
     )
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_memory_to_train_has_what_the_optimizer_keeps(optimizer):
+    overrides = [f"training.optimizer={optimizer}", "model.N=3", "model.N_decoder=2"]
+    recipe = load_recipe("tiny", overrides)
+    model = Transformer(recipe.model)
+    optimizers = build_optimizers(model.named_parameters(), recipe.training)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    kept = [*model.parameters(), *(weight.grad for weight in model.parameters())]
+    for each in optimizers:
+        each.step()
+        for state in each.state.values():
+            kept += [part for name, part in state.items() if name != "step"]
+    assert training_memory(recipe, tokens=0) == sum(part.nbytes for part in kept)
 
 
 @torch.no_grad()

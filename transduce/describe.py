@@ -41,6 +41,15 @@ def count_parameters(config: ModelConfig) -> int:
     return _size(model) + more_encoder + more_decoder
 
 
+def _count_layer_matrices(config: ModelConfig) -> int:
+    """Return how many parameters are in matrices inside the layers, which Muon updates."""
+    with torch.device("meta"):
+        model = Transformer(replace(config, N=1, N_decoder=1))
+    encoder = sum(weight.numel() for weight in model.encoder.parameters() if weight.ndim == 2)
+    decoder = sum(weight.numel() for weight in model.decoder.parameters() if weight.ndim == 2)
+    return config.N * encoder + config.decoder_layers * decoder
+
+
 def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
     """Return the FLOPs of encoding a source token and decoding a target token, with softmax."""
     heads = config.h * (config.d_k + config.d_v)
@@ -53,17 +62,21 @@ def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
     return Flops(2.0 * (encoder + decoder + config.d_model * config.vocab_size))
 
 
-def training_memory(config: ModelConfig, tokens: int, width: int = 2, shards: int = 1) -> int:
+def training_memory(recipe: Recipe, tokens: int, width: int = 2, shards: int = 1) -> int:
     """Estimate the bytes of a training step without activation checkpointing.
 
     Args:
-        config: The shape of the model.
+        recipe: The recipe of the model and its optimizer.
         tokens: Source tokens, and target tokens, of the step.
         width: Bytes of a number in activations (2 for bf16); weights are always float32.
         shards: Devices that share the weights and the state of the optimizer.
     """
-    # Weights, gradients and the two moments of Adam, in float32.
-    states = 16 * count_parameters(config) // shards
+    # Weights, gradients and the two moments of Adam. Muon keeps one momentum of its matrices.
+    config = recipe.model
+    numbers = 4 * count_parameters(config)
+    if recipe.training.optimizer == "muon":
+        numbers -= _count_layer_matrices(config)
+    states = FLOAT32_BYTES * numbers // shards
 
     # Queries, keys, values, output, residual and norm of each attention.
     per_attention = 3 * config.d_model + 2 * config.h * (config.d_k + config.d_v)
@@ -124,7 +137,7 @@ def _costs(recipe: Recipe, batch_tokens: int, batch_sentences: int) -> dict[str,
     flops = count_flops(recipe.model)
     tokens = recipe.training.tokens_per_step * recipe.training.steps
     beam_size = recipe.search.beam_size
-    training_bytes = training_memory(recipe.model, batch_tokens)
+    training_bytes = training_memory(recipe, batch_tokens)
     decoding_bytes = decoding_memory(recipe.model, batch_sentences, beam_size)
     return {
         f"FLOPs, source + target token, sentences of {SENTENCE}": (

@@ -14,8 +14,7 @@ import pytest
 from tests.data.conftest import made_up_sentences
 from transduce.cli import commands
 from transduce.config import CleanConfig, CorpusConfig, DataConfig, Recipe, TokenizerConfig
-from transduce.data import prepare as stages
-from transduce.data import shuffle
+from transduce.data import shuffle, stages
 from transduce.data.inputs import read_inputs
 from transduce.data.prepare import default_store, prepare
 from transduce.data.sampler import Sampler

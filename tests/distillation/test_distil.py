@@ -92,6 +92,29 @@ def test_a_student_is_trained_on_what_its_teacher_writes(bundle, recipe, tmp_pat
     assert made.text.pairs + made.text.dropped == unique
 
 
+def test_two_commands_do_not_make_students_in_one_folder(bundle, recipe, tmp_path, monkeypatch):
+    """The second has another student, and comes while the first one writes its text or trains."""
+    options = {"student": "tiny", "overrides": SMALL, "beam_size": 1, "device": "cpu"}
+    others = {**options, "overrides": (*SMALL, "model.d_ff=32")}
+    small = tmp_path / "small"
+    calls = []
+
+    def meanwhile(work):
+        def called(*arguments, **given):
+            calls.append(work)
+            with pytest.raises(DataError, match="another transduce distil is at work in"):
+                distil.distil(bundle.path, recipe, small, **others)
+            return work(*arguments, **given)
+
+        return called
+
+    monkeypatch.setattr(distil, "synthesize", meanwhile(distil.synthesize))
+    monkeypatch.setattr(distil, "train", meanwhile(distil.train))
+    distil.distil(bundle.path, recipe, small, **options)
+    assert len(calls) == 2
+    assert load_recipe(str(small / "recipe.toml")).model.d_ff == 16
+
+
 def test_all_models_of_a_student_name_its_teacher(bundle, recipe, tmp_path, monkeypatch):
     scores = {"bleu": 12.34}
     files = bundle.tokenizer_files
@@ -154,6 +177,9 @@ def test_a_recipe_that_is_not_of_a_student_is_not_overwritten(bundle, recipe, tm
     with pytest.raises(ConfigError, match=r"recipe\.toml is not the recipe of a student and would"):
         distil.distil(bundle.path, recipe, recipe.parent)
     assert recipe.read_bytes() == before
+
+    with pytest.raises(ConfigError, match=r"recipe\.toml is not a writable folder; choose another"):
+        distil.distil(bundle.path, recipe, recipe)
 
     # The folder of a student, and the student's recipe as that of the teacher's text.
     own = tmp_path / "recipe.toml"

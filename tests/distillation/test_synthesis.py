@@ -8,7 +8,7 @@ import pytest
 from transduce.config import CorpusConfig, DataConfig, Recipe
 from transduce.distillation import parts
 from transduce.distillation.synthesis import read_texts, synthesize, unique_sources
-from transduce.errors import DataError, InputError
+from transduce.errors import ConfigError, DataError, InputError
 from transduce.translation.translator import Translator
 
 
@@ -92,6 +92,36 @@ def test_an_interrupted_call_continues_after_its_complete_parts(translator, sent
     assert finished.sizes == []
 
 
+class Meanwhile(Counting):
+    """A translator that calls a function before its first text."""
+
+    def __init__(self, translator, call):
+        super().__init__(translator)
+        self.call = call
+
+    def translate_sentences(self, texts):
+        if not self.sizes:
+            self.call()
+        return super().translate_sentences(texts)
+
+
+def test_two_calls_do_not_write_into_one_folder(translator, sentences, tmp_path):
+    def second():
+        with pytest.raises(DataError, match="another transduce backtranslate is at work in"):
+            synthesize(translator, sentences[:9], tmp_path / "new", "text")
+
+    made = synthesize(Meanwhile(translator, second), sentences[:8], tmp_path / "new", "text")
+    assert lines(made.inputs) == sentences[:8]
+    assert synthesize(translator, sentences[:8], tmp_path / "new", "text") == made
+    assert not (tmp_path / "new" / "parts").exists()
+
+
+def test_a_call_continues_if_it_was_killed_at_its_start(translator, sentences, tmp_path):
+    (tmp_path / "new/parts").mkdir(parents=True)
+    (tmp_path / "new/parts/lock").touch()
+    assert synthesize(translator, sentences[:8], tmp_path / "new", "text").pairs == 8
+
+
 def test_parts_grow_while_they_are_quick(translator, sentences, tmp_path, monkeypatch):
     """A CPU saves what it has every few seconds; a GPU gets many texts at once."""
     monkeypatch.setattr(parts, "LARGEST", 100)
@@ -173,8 +203,11 @@ def test_a_folder_of_other_text_is_refused(translator, sentences, tmp_path):
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(DataError, match="is not empty"):
         synthesize(translator, sentences[:2], tmp_path / "mine", "text")
-    with pytest.raises(DataError, match=r"letter\.txt is a file; choose a new folder"):
-        synthesize(translator, sentences[:2], tmp_path / "mine" / "letter.txt", "text")
+    for place in ("letter.txt", "letter.txt/new"):
+        with pytest.raises(
+            ConfigError, match=r"letter\.txt is not a writable folder; choose a new"
+        ):
+            synthesize(translator, sentences[:2], tmp_path / "mine" / place, "text")
 
 
 def test_a_translation_that_is_not_usable_is_dropped_with_its_source(

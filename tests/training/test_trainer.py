@@ -679,7 +679,7 @@ def test_a_step_is_divided_until_it_fits_and_a_model_that_never_does_is_refused(
 ):
     recipe = change(prepared[1], tokens_per_step=100_000)
     assert choose_micro_batches(recipe, ALONE, tmp_path) == 1
-    enough = training_memory(recipe.model, 25_000, width=4) / 0.8
+    enough = training_memory(recipe, 25_000, width=4) / 0.8
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, math.ceil(enough)))
     assert choose_micro_batches(recipe, ALONE, tmp_path) == 4
     enough = 2**29  # of which four fifths may be used

@@ -5,30 +5,23 @@ An interrupted download is resumed, failures are retried, and the file appears w
 
 from __future__ import annotations
 
-import email.utils
 import http.client
 import shutil
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import urlsplit
 
-from transduce.corpora.connections import PunctualHTTP, PunctualHTTPS
 from transduce.corpora.lockfile import LOCK, Lock
+from transduce.corpora.request import TryAgain, send
 from transduce.data.text_folder import whole_file
 from transduce.errors import DataError
 from transduce.storage.disk import describe_failure, sync
 
 CHUNK = 1 << 16
 PARTIAL_CONTENT = 206
-RANGE_NOT_SATISFIABLE = 416
-TEMPORARY_ERRORS = (408, RANGE_NOT_SATISFIABLE, 425, 429)  # and all from 500 on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +66,6 @@ def fetch(
     return path
 
 
-class _TryAgain(Exception):
-    """A try failed, but the next one may succeed."""
-
-    def __init__(
-        self, reason: object, *, wait: float | None = None, from_the_start: bool = False
-    ) -> None:
-        super().__init__(" ".join(str(reason).split()) or type(reason).__name__)
-        self.wait = wait  # as the server asks for
-        self.from_the_start = from_the_start
-
-
 def _download(address: str, path: Path, expected_bytes: int | None, patience: Patience) -> None:
     """Download a file, in as many tries as bring it further."""
     part = path.with_name(f"{path.name}.part")
@@ -97,7 +79,7 @@ def _download(address: str, path: Path, expected_bytes: int | None, patience: Pa
             part.replace(path)
             _validator_file(part).unlink(missing_ok=True)
             return
-        except _TryAgain as failure:
+        except TryAgain as failure:
             if failure.from_the_start:
                 part.unlink(missing_ok=True)
 
@@ -131,13 +113,13 @@ def _try_once(address: str, part: Path, expected_bytes: int | None, patience: Pa
     if start:
         headers |= {"Range": f"bytes={start}-", "If-Range": validator}
 
-    with _open(address, headers, patience) as response:
+    with send(address, headers, patience.timeout) as response:
         is_rest = response.status == PARTIAL_CONTENT
         if not is_rest or _validator(response) not in ("", validator):
             start = 0
         total = _total_bytes(response, start)
         if is_rest and total is None:
-            raise _TryAgain("the server sent another part than was asked for", from_the_start=True)
+            raise TryAgain("the server sent another part than was asked for", from_the_start=True)
         if expected_bytes is not None and total not in (None, expected_bytes):
             raise DataError(
                 f"{address} has {total:,} bytes now, but {LOCK} expects {expected_bytes:,}; it was "
@@ -177,12 +159,12 @@ def _receive(
             advance(len(chunk))
             if time.monotonic() - recently > patience.timeout:
                 if recently_received < patience.trickle:
-                    raise _TryAgain(f"{recently_received} bytes in {patience.timeout:.0f} seconds")
+                    raise TryAgain(f"{recently_received} bytes in {patience.timeout:.0f} seconds")
                 recently_received = 0
                 recently = time.monotonic()
         sync(file)
     if total is not None and received != total:
-        raise _TryAgain(f"the connection ended after {received:,} of {total:,} bytes")
+        raise TryAgain(f"the connection ended after {received:,} of {total:,} bytes")
 
 
 def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -190,7 +172,7 @@ def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
         while chunk := response.read1(CHUNK):
             yield chunk
     except (OSError, http.client.HTTPException) as error:
-        raise _TryAgain(error) from None
+        raise TryAgain(error) from None
 
 
 def _validator_file(part: Path) -> Path:
@@ -216,74 +198,6 @@ def _total_bytes(response: http.client.HTTPResponse, start: int) -> int | None:
     bounds, _, total = content_range.partition("/")
     first, _, _ = bounds.partition("-")
     return int(total) if first == str(start) and total.isdecimal() else None
-
-
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to HTTP addresses only, and never from HTTPS to HTTP."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: Any,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        try:
-            _refuse_unless_http(newurl, after=req.full_url)
-        except DataError:
-            fp.close()
-            raise
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _refuse_unless_http(address: str, after: str = "") -> None:
-    """Raise an error for an address of another scheme; `after` is the address that led there."""
-    schemes = ("https",) if urlsplit(after).scheme == "https" else ("http", "https")
-    if urlsplit(address).scheme not in schemes:
-        origin = f" (where {after} leads)" if after else ""
-        raise DataError(
-            f"{address}{origin} has an unsupported scheme; expected {' or '.join(schemes)}"
-        )
-
-
-def _open(address: str, headers: dict[str, str], patience: Patience) -> http.client.HTTPResponse:
-    """Send a request and return the response."""
-    _refuse_unless_http(address)
-    request = urllib.request.Request(address, headers=headers)
-    try:
-        opener = urllib.request.build_opener(_SafeRedirects, PunctualHTTP, PunctualHTTPS)
-        response: http.client.HTTPResponse = opener.open(request, timeout=patience.timeout)
-        return response
-    except urllib.error.HTTPError as error:
-        with error:
-            reason = f"answered {error.code} {' '.join(str(error.reason).split())}"
-            if error.code not in TEMPORARY_ERRORS and error.code < 500:
-                raise DataError(
-                    f"{address} {reason}; it may have moved: download it by other means and pass "
-                    "its folder as --mirror"
-                ) from None
-            raise _TryAgain(
-                f"it {reason}",
-                wait=_retry_after(error),
-                from_the_start=error.code == RANGE_NOT_SATISFIABLE,
-            ) from None
-    except urllib.error.URLError as error:
-        raise _TryAgain(error.reason) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise _TryAgain(error) from None
-
-
-def _retry_after(error: urllib.error.HTTPError) -> float | None:
-    """Return how many seconds the server asks to wait, which may be given as a date (§10.2.3)."""
-    value = error.headers.get("Retry-After", "")
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
 
 
 @contextmanager

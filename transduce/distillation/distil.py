@@ -15,6 +15,8 @@ from transduce.errors import ConfigError, DataError
 from transduce.evaluation.test_set import read_sets
 from transduce.presets import preset as find_preset
 from transduce.recipe import adjusted, apply_overrides, follow_tokenizer, load_recipe, to_toml
+from transduce.storage.disk import check_writable
+from transduce.storage.lock import lock_work_folder
 from transduce.training.run import Run
 from transduce.training.run_folder import note_teacher
 from transduce.training.train import train
@@ -76,20 +78,22 @@ def distil(
             f"{'-'.join(teacher_languages)}; use a teacher for the same languages"
         )
 
-    sources = unique_sources(settings, base, more_text)
-    text = synthesize(
-        translator, sources, out / "text", "distilled", processes=processes, device=device
-    )
-    assert translator.bundle is not None
-    note_teacher(out / "run", translator.bundle)
-    del translator  # the memory of the GPU is for the student
-    with whole_file(out / RECIPE) as file:
-        file.write(to_toml(new).encode())
-    return Distillation(text, train(out / RECIPE, run=out / "run", device=device))
+    with lock_work_folder(out, "distil"):
+        sources = unique_sources(settings, base, more_text)
+        text = synthesize(
+            translator, sources, out / "text", "distilled", processes=processes, device=device
+        )
+        assert translator.bundle is not None
+        note_teacher(out / "run", translator.bundle)
+        del translator  # the memory of the GPU is for the student
+        with whole_file(out / RECIPE) as file:
+            file.write(to_toml(new).encode())
+        return Distillation(text, train(out / RECIPE, run=out / "run", device=device))
 
 
 def _check_folder(out: Path, recipe: Path) -> None:
-    """Refuse a folder whose recipe is not that of a student: it would be overwritten."""
+    """Refuse a folder that cannot be written, or whose recipe is not that of a student."""
+    check_writable(out, "choose another folder")
     path = out / RECIPE
     is_begun = (out / "text" / RECORD).exists()
     if path.exists() and (not is_begun or path.samefile(recipe)):

@@ -20,6 +20,8 @@ from transduce.data.text_folder import whole_file
 from transduce.data.workers import progress
 from transduce.distillation.parts import translate_parts
 from transduce.errors import DataError, InputError
+from transduce.storage.disk import check_writable
+from transduce.storage.lock import lock_work_folder
 from transduce.translation.translator import Translator
 from transduce.translation.work_record import open_record, write_json
 
@@ -74,17 +76,21 @@ def synthesize(
             "both files; set data.target_language"
         )
 
-    record = _describe(translator, texts, tag)
-    finished = _read_record(folder, record)
-    if "pairs" in finished:
-        return Synthesis(inputs, translations, finished["pairs"], finished["dropped"])
-
-    parts = translate_parts(translator, texts, folder / PARTS, processes=processes, device=device)
-    pairs = _join(texts, parts, inputs, translations, tag)
-    record |= {"pairs": pairs, "dropped": len(texts) - pairs}
-    write_json(folder / RECORD, record)
-    shutil.rmtree(folder / PARTS)
-    return Synthesis(inputs, translations, pairs, len(texts) - pairs)
+    _check_folder(folder)
+    work = folder / PARTS
+    depends_on = _describe(translator, texts, tag)
+    # `distil` has locked its own folder, so that only a `backtranslate` can meet another process.
+    with lock_work_folder(work, "backtranslate"):
+        record = open_record(
+            folder / RECORD, depends_on, remedy="choose another folder or remove it"
+        )
+        if "pairs" not in record:
+            parts = translate_parts(translator, texts, work, processes=processes, device=device)
+            pairs = _join(texts, parts, inputs, translations, tag)
+            record |= {"pairs": pairs, "dropped": len(texts) - pairs}
+            write_json(folder / RECORD, record)
+        shutil.rmtree(work)
+    return Synthesis(inputs, translations, record["pairs"], record["dropped"])
 
 
 def unique_sources(recipe: Recipe, base: Path, more: Iterable[Path] = ()) -> list[str]:
@@ -134,14 +140,12 @@ def _describe(translator: Translator, texts: Sequence[str], tag: str) -> dict[st
     }
 
 
-def _read_record(folder: Path, expected: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a folder, which is written now if there is none."""
-    path = folder / RECORD
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; choose a new folder")
-    if not path.exists() and folder.exists() and any(folder.iterdir()):
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written, or has something else than synthetic text."""
+    check_writable(folder, "choose a new folder")
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if RECORD not in names and names - {PARTS}:
         raise DataError(f"{folder} is not empty; choose a new folder")
-    return open_record(path, expected, remedy="choose another folder or remove it")
 
 
 def _join(

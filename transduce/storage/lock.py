@@ -69,7 +69,7 @@ def lock_work_folder(work: Path, command: str) -> Iterator[None]:
     system without locks keeps no other process out.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with (work / _WORK_LOCK).open("w") as file:
+    with (work / _WORK_LOCK).open("a") as file:
         if _try_lock(file.fileno(), fcntl.LOCK_EX) is False:
             raise DataError(
                 f"another transduce {command} is at work in {work}; wait for it to finish"

@@ -70,7 +70,7 @@ def _estimate(recipe: Recipe, world: World) -> int:
     # Double the number of micro-batches until one fits.
     count = 1
     while True:
-        needed = training_memory(recipe.model, tokens // (count * world.size), width, shards)
+        needed = training_memory(recipe, tokens // (count * world.size), width, shards)
         if needed <= USABLE * free:
             return count
         if count == MOST_MICRO_BATCHES:

@@ -38,12 +38,16 @@ def test_the_source_is_detected_and_regions_are_ignored(client):
         client.translate_text("Guten Morgen mein lieber Freund", target_lang="EN-GB")
 
 
-def test_a_text_in_a_language_that_is_not_served_is_refused(client):
+def test_a_text_in_a_language_that_is_not_served_stays_beside_others_and_is_refused_alone(client):
     texts = ["OK", "Hello", "Hotel", "pizza", "Cancel"]
     found = client.translate_text(texts, target_lang="DE")
     assert {item.detected_source_lang for item in found} <= {"EN", "DE"}
+    french = "Il fait très beau aujourd'hui."
+    *others, last = client.translate_text([*texts, french], target_lang="DE")
+    assert [item.text for item in others] == [item.text for item in found]
+    assert (last.text, last.detected_source_lang) == (french, "FR")
     with pytest.raises(deepl.DeepLException, match=r"seems to be in French \(fr\)"):
-        client.translate_text([*texts, "Il fait très beau aujourd'hui."], target_lang="DE")
+        client.translate_text(french, target_lang="DE")
 
 
 def test_a_form_with_repeated_texts_is_understood(server):

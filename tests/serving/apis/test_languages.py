@@ -18,6 +18,9 @@ SHORT = ["OK", "Stop", "Radio", "E-mail", "hotel restaurant taxi", "renaissance 
         (FRENCH, ["en", "de"], "fr"),
         (FRENCH, ["en", "fr"], "fr"),
         (CATALAN, ["es"], "ca"),
+        (FRENCH.upper(), ["en", "de"], "fr"),
+        ("C'est très gentil.", ["en", "de"], "fr"),
+        ("Dov'è la stazione?", ["en", "de"], "it"),
         ("この街はとても美しいです。", ["en", "de"], "ja"),
         ("Добрый день, как дела сегодня?", ["en", "de"], "ru"),
         # Languages that are alike are not told apart.
@@ -26,11 +29,15 @@ SHORT = ["OK", "Stop", "Radio", "E-mail", "hotel restaurant taxi", "renaissance 
         (FRENCH, ["en", "tlh"], "en"),
         ("Un &eacute;t&eacute; &agrave; la plage avec mes amis", ["en", "de"], "fr"),
         ("Bonjour", ["en", "de"], "en"),
+        # Names may be from anywhere, and Latin is not expected.
+        ("Ondřej Dvořák and Věra Čáslavská did the cooking.", ["en", "de"], "en"),
+        ("curriculum vitae", ["en", "de"], None),
         # Neither checksums and codes nor repeated words are in another language.
         ("sha256:a7d448e93c191402d9b79b0b2ae8e7bf01a583fad0466b58e4941d5ffbe9", ["en", "de"], None),
         ("BYDLEHGNXQZ KJWVPMFTRB XZQWKJH", ["en", "de"], None),
         ("La la la la la la la la la la la", ["en", "de"], None),
         ("Русский", ["en", "de"], None),
+        (" " * 3_000 + "word", ["en", "de"], None),
     ],
 )
 def test_a_text_is_in_another_language_only_if_that_is_sure(text, languages, found):

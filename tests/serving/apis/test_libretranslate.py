@@ -106,19 +106,33 @@ def test_a_text_that_no_model_translates_to_the_target_is_refused(server, many):
     assert server.post("/translate", {**body, "q": "12 ..."})[1]["translatedText"] == "12 ..."
 
 
+FRENCH = "Je voudrais un café\net un croissant, s'il vous plaît."
+
+
 @pytest.mark.parametrize("target", ["de", "en"])
-def test_a_text_in_a_language_that_is_not_served_is_refused(server, target):
-    french = "Je voudrais un café\net un croissant, s'il vous plaît."
+@pytest.mark.parametrize("q", [FRENCH, [FRENCH], [FRENCH, FRENCH]])
+def test_a_text_in_a_language_that_is_not_served_is_refused(server, target, q):
     message = (
         'the text "Je voudrais un café et un croissant, s\'i..." seems to be in French (fr), which '
         "is not supported; if it is not, name its language as the source"
     )
-    body = {"q": ["12 hours", french], "source": "auto", "target": target}
+    body = {"q": q, "source": "auto", "target": target}
     assert server.post("/translate", body) == (400, {"error": message})
     assert server.post("/translate", {**body, "source": "en"})[0] == 200
-    assert server.post("/detect", {"q": french})[1][0]["language"] == "fr"
+    assert server.post("/detect", {"q": FRENCH})[1][0]["language"] == "fr"
     # A short text may be in any language.
     assert server.post("/translate", {**body, "q": "Bonjour", "target": "de"})[0] == 200
+
+
+def test_a_text_in_a_language_that_is_not_served_does_not_refuse_the_others(server):
+    body = {"q": ["12 hours", FRENCH, ""], "source": "auto", "target": "de", "alternatives": 1}
+    status, answer = server.post("/translate", body)
+    alone = server.post("/translate", {**body, "q": "12 hours"})[1]
+    assert status == 200
+    assert answer["translatedText"] == [alone["translatedText"], FRENCH, ""]
+    assert answer["alternatives"] == [alone["alternatives"], [], []]
+    found = [item["language"] for item in answer["detectedLanguage"]]
+    assert found == ["en", "fr", "en"]
 
 
 @pytest.mark.parametrize("text", [" ", "\n\t", "\U0001f600 \U0001f680", "...", "\0 \x07"])

@@ -15,9 +15,9 @@ MOST_LOOKED_THROUGH = 20_000  # characters of a text, with its markup
 MOST_CHARACTERS = 2_000  # of a text that are examined
 LEAST_CONFIDENCE = 1.0  # percent; less likely languages are not listed
 # A text is in another language than the expected ones if these are so unlikely, together, and it
-# has so many bytes of letters. Of 7,000 short English texts, such as menus and words, none was.
-UNLIKELY = 0.001
-LEAST_BYTES = 20
+# has so many bytes of letters.
+UNLIKELY = 0.005
+LEAST_BYTES = 15
 NO_LANGUAGE = "zxx"  # the detector's label for checksums, codes and the like
 NAMES = {
     "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian",
@@ -77,15 +77,26 @@ def detect(text: str, languages: Collection[str]) -> list[Detection]:
     if not any(map(str.isalpha, text)):
         return []
     text = text[:MOST_CHARACTERS]
-    ranking = rank(text)
-    if not _is_in_another(text, ranking, languages):
-        by_code = {code(language): language for language in languages}
-        ranking = [(by_code[label], chance) for label, chance in ranking if label in by_code]
+    by_code = {code(language): language for language in languages}
+    # Other languages without a name here are so rare that a short text is in them only by chance.
+    plausible = {*NAMES, NO_LANGUAGE, *by_code}
+    plain = _without_names(text)
+    ranking = [(label, chance) for label, chance in rank(plain) if label in plausible]
+    if not _is_in_another(plain, ranking, languages):
+        ranking = [(by_code[label], chance) for label, chance in rank(text) if label in by_code]
     total = sum(chance for _, chance in ranking)
     if total <= 0:
         return []
     shares = [Detection(name, round(100 * chance / total, 1)) for name, chance in ranking]
     return [share for share in shares if share.confidence >= LEAST_CONFIDENCE]
+
+
+def _without_names(text: str) -> str:
+    """Leave out the capitalized words after the first one: a name may be from anywhere."""
+    if text.isupper():
+        return text
+    words = text.split()
+    return " ".join(words[:1] + [word for word in words[1:] if word == word.lower()])
 
 
 def _is_in_another(text: str, ranking: list[tuple[str, float]], languages: Collection[str]) -> bool:
@@ -95,8 +106,9 @@ def _is_in_another(text: str, ranking: list[tuple[str, float]], languages: Colle
     letters = "".join(filter(str.isalpha, words))
     if len(letters.encode()) < LEAST_BYTES or not all(map(is_known, languages)):
         return False
+    total = sum(chance for _, chance in ranking)
     likelihood = sum(chance for label, chance in ranking if _may_be(label, languages))
-    return likelihood < UNLIKELY
+    return likelihood < UNLIKELY * total
 
 
 def _may_be(label: str, languages: Collection[str]) -> bool:

@@ -31,18 +31,25 @@ class Work:
 def plan(models: Models, texts: Sequence[str], source: str | None, target: str) -> list[Work]:
     """Choose a model for each text, or refuse a text for which there is none.
 
-    Without a source, the language of each text is detected.
+    Without a source, the language of each text is detected. A text that is surely in a language
+    that is not served stays as it is among others; only if all are so, they are refused.
     """
+    served = targets(models)
     planned = []
     for text in texts:
         if source is None:
             detection = detect_source(models, text, target)
         else:
             detection = Detection(base_language(source), 100.0)
-        check_pair(models, detection.language, target)
-        stays = detection.language == base_language(target)
-        model = None if stays else models.for_languages(detection.language, target)
+        model = None
+        if detection.language in served and detection.language != base_language(target):
+            check_pair(models, detection.language, target)
+            model = models.for_languages(detection.language, target)
         planned.append(Work(text, detection, model))
+
+    foreign = [work.detection.language not in served for work in planned]
+    if any(foreign) and all(foreign):
+        _refuse_language(" ".join(texts), planned[0].detection.language)
     return planned
 
 
@@ -59,7 +66,7 @@ def check_pair(models: Models, source: str, target: str) -> None:
 def detect_source(models: Models, text: str, target: str) -> Detection:
     """Return the language of a text among those that can be translated to the target, and it.
 
-    A text that is surely in another language is refused if that is not served at all.
+    A text that is surely in a language that is not served has that language.
 
     A word such as "bank" may be in both. Only a text that is surely in the target language stays as
     it is, for a translation that is not necessary does less harm than one that is missing.
@@ -72,7 +79,7 @@ def detect_source(models: Models, text: str, target: str) -> Detection:
     is_target_only = possible == [target]
     found = detect(text, [*known] if is_target_only else possible)
     if found and found[0].language not in known:
-        _refuse_language(text, found[0].language)
+        return found[0]
     if is_target_only:
         return found[0] if found else Detection(target, 0.0)
     is_sure = bool(found) and found[0].confidence >= SURE
