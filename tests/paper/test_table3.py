@@ -116,10 +116,16 @@ def test_a_setting_that_is_an_option_is_refused(name, option, text, tmp_path, ca
     assert f"{setting} is given as a setting; use {option}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("speed", ["0", "-5", "nan"])
+@pytest.mark.parametrize("speed", ["0", "-5", "nan", "inf"])
 def test_a_speed_that_is_none_is_refused(speed, text, tmp_path, capsys):
     assert command(text, tmp_path, "--dry-run", "--tokens-per-second", speed) == 2
     assert "expected a speed above 0" in capsys.readouterr().err
+
+
+def test_a_speed_without_a_dry_run_is_refused(text, tmp_path, capsys):
+    assert command(text, tmp_path / "out", "--tokens-per-second", "16") == 2
+    assert "--tokens-per-second is given without --dry-run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_budget_that_is_too_large_is_answered_with_the_largest(text, tmp_path, capsys):

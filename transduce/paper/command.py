@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -59,7 +60,7 @@ def run_part(part: str, options: Options) -> None:
     """Run a part of the paper: a table, the figures, the claims or the report."""
     _refuse_unused(part, options)
     check_budget(options.budget)
-    _check_speed(options.tokens_per_second)
+    _check_speed(options)
     _check_overrides(options.overrides)
     if not options.dry_run:
         check_writable(options.out, "choose another folder with --out")
@@ -80,9 +81,17 @@ def _refuse_unused(part: str, options: Options) -> None:
         raise ConfigError(f"{name} has no effect on {part}; leave it out")
 
 
-def _check_speed(tokens_per_second: float | None) -> None:
-    if tokens_per_second is not None and not tokens_per_second > 0:
-        raise ConfigError(f"--tokens-per-second is {tokens_per_second:g}; expected a speed above 0")
+def _check_speed(options: Options) -> None:
+    speed = options.tokens_per_second
+    if speed is None:
+        return
+    if not 0 < speed < math.inf:
+        raise ConfigError(f"--tokens-per-second is {speed:g}; expected a speed above 0")
+    if not options.dry_run:
+        raise ConfigError(
+            "--tokens-per-second is given without --dry-run; add --dry-run to see the cost, or "
+            "leave it out to train"
+        )
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
