@@ -19,7 +19,7 @@ from transduce.paper.claims import (
     warmup,
 )
 from transduce.paper.claims.catalogue import CLAIMS, section
-from transduce.paper.claims.claim import Chart, Context
+from transduce.paper.claims.claim import Context
 from transduce.paper.corpus import find_corpus
 from transduce.paper.results import find_result, save_result
 from transduce.presets import BASE, TABLE_3
@@ -209,19 +209,3 @@ def test_the_command_saves_what_it_found_and_names_what_needs_a_model(tmp_path, 
 
     assert run(["paper", "claims", "--rows", "pronoun", "--out", str(tmp_path)]) == 2
     assert "give one with --model" in capsys.readouterr().err
-
-
-def test_a_chart_draws_what_an_axis_can_show():
-    curves = {"a": [(1.0, 1.0), (10.0, 0.0), (100.0, 10.0)], "<b>": [(1.0, float("nan"))]}
-    svg = Chart("title", "x", "y", curves, log_x=True, log_y=True).svg()
-    assert svg.count("<circle") == 2
-    assert "&lt;b&gt;" in svg
-    assert "nothing measured" in Chart("empty", "x", "y", {}).svg()
-
-
-def test_an_axis_of_powers_of_two_ends_where_they_end():
-    curves = {"a": [(64.0, 1e12), (1024.0, 2e12), (8192.0, 3e12)]}
-    svg = Chart("title", "x", "y", curves, log_x=True, log_y=True).svg()
-    assert [label for label in ("64", "1,024", "8,192", "10k", "1T") if f">{label}<" in svg] == [
-        "64", "1,024", "8,192", "1T"
-    ]  # fmt: skip

@@ -237,7 +237,9 @@ def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monk
     assert rows["| D-ls0.0"].split(" | ")[10] == f"{share:.2f}"
     assert f"other commits, {short}" in page
     assert "Not measured yet: A-h1, " in page
-    assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 1
+    chart = (out / "figures" / "table3-differences.svg").read_text()
+    assert ">D-ls0.0</text>" in chart
+    assert chart.count("<circle") == 2
     assert "<table>" in (out / "report.html").read_text(encoding="utf-8")
 
 

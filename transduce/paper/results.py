@@ -77,7 +77,8 @@ def find_result(out: Path, part: str, row: str) -> Result | None:
 
 def load_results(out: Path, part: str) -> dict[str, Result]:
     """Return all results of a table by row, in the order of their names."""
-    return {path.stem: load_result(path) for path in sorted((out / part).glob("*.json"))}
+    paths = {path.stem: path for path in (out / part).glob("*.json")}
+    return {row: load_result(paths[row]) for row in sorted(paths)}
 
 
 def parse_recipe(result: Result) -> Recipe:

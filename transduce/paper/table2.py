@@ -205,29 +205,20 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
 
 
 def _figures(ours: Mapping[str, Result]) -> list[Figure]:
-    if not ours:
-        return []
+    """Return plots of the rows that can be compared with base."""
+    base = ours.get("base")
     losses = {}
     costs = {}
     for name, result in ours.items():
-        losses[name] = [(x, y) for x, y in result.curves.get("validation loss", [])]
-        costs[name] = [(result.flops or 0.0, _scores(result)["bleu"])]
+        if not _unlike(name, result, base):
+            losses[name] = [(x, y) for x, y in result.curves.get("validation loss", [])]
+            costs[name] = [(result.flops or 0.0, _scores(result)["bleu"])]
+    if not losses:
+        return []
+    loss = line_chart("Validation loss", losses, x_label="step", y_label="nats per token")
+    title = "BLEU and training cost"
+    cost = line_chart(title, costs, x_label="FLOPs", y_label="BLEU", log_x=True)
     return [
-        Figure(
-            "table2-loss.svg",
-            "Validation loss",
-            line_chart("Validation loss", losses, x_label="step", y_label="nats per token"),
-        ),
-        Figure(
-            "table2-cost.svg",
-            "BLEU and training cost",
-            line_chart(
-                "BLEU and training cost",
-                costs,
-                x_label="FLOPs",
-                y_label="BLEU",
-                log_x=True,
-                dots_only=True,
-            ),
-        ),
+        Figure("table2-loss.svg", "Validation loss", loss),
+        Figure("table2-cost.svg", title, cost),
     ]

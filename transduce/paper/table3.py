@@ -9,7 +9,7 @@ from pathlib import Path
 from transduce.describe import count_parameters
 from transduce.paper import reference
 from transduce.paper.budget import scaled
-from transduce.paper.chart import line_chart
+from transduce.paper.chart import dot_rows
 from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.results import (
@@ -129,18 +129,17 @@ def _unlike(result: Result, base: Result) -> list[str]:
 
 
 def _figures(results: Mapping[str, Result]) -> list[Figure]:
-    """Return a plot of our differences from base against the paper's: one dot for each row."""
+    """Return a plot of the differences from base: the paper's and ours for each row."""
     if "base" not in results:
         return []
     base = _bleu(results["base"])
-    groups: dict[str, list[tuple[float, float]]] = {}
-    for name, paper in reference.TABLE_3.items():
+    differences = {}
+    for name in (*reference.TABLE_3, *filter(SEED.search, results)):
         if name in results and name != "base":
-            papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
-            point = (papers_difference, _bleu(results[name]) - base)
-            groups.setdefault(name.partition("-")[0], []).append(point)
-    title = "BLEU difference from base, by group of rows"
-    svg = line_chart(title, groups, x_label="paper", y_label="ours", dots_only=True)
+            paper = reference.TABLE_3[SEED.sub("", name)].bleu - reference.TABLE_3["base"].bleu
+            differences[name] = (paper, _bleu(results[name]) - base)
+    title = "BLEU difference from base"
+    svg = dot_rows(title, differences, ("paper", "ours"), x_label="BLEU")
     return [Figure("table3-differences.svg", title, svg)]
 
 
