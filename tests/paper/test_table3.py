@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.paper.conftest import BUDGET, SMALL
+from tests.paper.conftest import BUDGET, SMALL, trained
 from transduce.cli.commands import run
 from transduce.errors import DataError
 from transduce.monitoring.software import COMMIT_VARIABLE
-from transduce.paper import corpus, experiment, results
+from transduce.paper import corpus, experiment, results, table3
 from transduce.paper.corpus import find_corpus
+from transduce.paper.experiment import Plan
 from transduce.paper.reference import TABLE_3 as PAPER
-from transduce.presets import TABLE_3
+from transduce.presets import BASE, TABLE_3
+from transduce.recipe import to_toml
 
 
 def command(text, out, *more):
@@ -314,6 +316,32 @@ def test_rows_that_cannot_be_compared_are_neither_counted_nor_drawn(out):
     assert "One seed of base only" in page
     assert "in the paper's direction" not in page
     assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 0
+
+
+def test_differences_are_judged_as_far_as_they_exceed_chance(tmp_path):
+    plan = Plan(data=BASE.data, budget=0.1)
+    bleu = {"base": 20.0, "C-N2": 19.0, "C-N4": 20.6, "A-h1": 19.8}
+    for row in table3.rows(list(bleu), plan):
+        recipe = to_toml(row.recipe)
+        results.save_result(
+            tmp_path, trained("table3", row.name, recipe=recipe, bleu=bleu[row.name])
+        )
+        if row.name == "base":
+            seed = trained("table3", "base-seed2", recipe=recipe, bleu=20.3)
+            results.save_result(tmp_path, seed)
+    paragraphs = table3.section(tmp_path, "").paragraphs
+    assert paragraphs[0].endswith("sacreBLEU: 3,000 sentences, tok:13a.")
+    assert paragraphs[2] == (
+        "1 of 3 rows differ from base in the paper's direction; not: C-N4 (+0.6, in the paper "
+        "-0.5); no more than by chance: A-h1."
+    )
+    assert paragraphs[3].startswith("With 0.1 of the paper's steps, models are compared earlier")
+
+
+def test_small_models_have_parameters_too():
+    assert [results.millions(number) for number in (63_045_632, 4_947_480, 269_312)] == [
+        "63", "4.9", "0.27"
+    ]  # fmt: skip
 
 
 def test_a_report_without_results_says_what_to_do(tmp_path, capsys):

@@ -23,8 +23,10 @@ from transduce.paper.results import (
     decimal,
     find_result,
     load_results,
+    millions,
     other_settings,
     remarks,
+    signatures,
     unlike,
 )
 from transduce.paper.table3 import SEED
@@ -120,7 +122,8 @@ def section(out: Path, commit: str) -> Section:
         "the validation set. All models have the same text, tokenizer, search and, but for "
         "equal-time, the same number of target tokens; equal-time models train as long as base. "
         "The paper's method multiplies the time by the speed of the GPU, here its peak in bf16, "
-        "and is empty on a CPU. The paper's BLEU is tokenized.",
+        "and is empty on a CPU. The paper's BLEU is tokenized. "
+        f"{signatures(map(_scores, ours.values()))}",
         *_verdict(ours),
     ]
     tables = [Table(head, lines), Table(("paper", "BLEU (En-De)", "FLOPs"), papers)]
@@ -145,7 +148,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         f"{scores['bleu']:.1f}",
         f"{scores['tokenized_bleu']:.1f}",
         decimal(numbers["perplexity"]),
-        f"{numbers['parameters'] / 1e6:.0f}",
+        millions(numbers["parameters"]),
         f"{numbers['target_tokens']:,}",
         clock(result.seconds),
         _flops(result.flops),

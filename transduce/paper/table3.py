@@ -16,8 +16,10 @@ from transduce.paper.results import (
     Result,
     decimal,
     load_results,
+    millions,
     other_settings,
     remarks,
+    signatures,
     unlike,
 )
 from transduce.presets import BASE, TABLE_3
@@ -49,7 +51,8 @@ def section(out: Path, commit: str) -> Section:
         "checkpoints, beam search and length penalty of §6.1. The paper's BLEU is tokenized "
         "(newstest2013); differences from base can be compared, absolute values cannot. The "
         "paper's parameters fit a vocabulary of 41,000, and of 37,000 in big. The speed is that of "
-        "training in FLOPs per second, as a share of base's.",
+        "training in FLOPs per second, as a share of base's. "
+        f"{signatures(result.numbers['validation'] for result in results.values())}",
         *_spread(comparable),
         *_agreement(comparable),
     ]
@@ -109,7 +112,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         f"{paper.bleu:.1f}",
         difference,
         f"{papers_difference:+.1f}" if row != "base" else "",
-        f"{parameters / 1e6:.0f}",
+        millions(parameters),
         f"{paper.parameters:.0f}" if paper.parameters else "",
         speed,
         note,
@@ -168,20 +171,40 @@ def _spread(results: Mapping[str, Result]) -> list[str]:
 
 
 def _agreement(results: Mapping[str, Result]) -> list[str]:
-    """Return in how many rows the difference from base has the paper's sign, and in which not."""
+    """Return which differences from base have the paper's sign, as far as they exceed chance."""
     if "base" not in results:
         return []
     base = _bleu(results["base"])
-    papers_base = reference.TABLE_3["base"].bleu
-    agreeing: list[str] = []
+    chance = seed_spread(results) or 0.0
+    agreeing = 0
     other: list[str] = []
+    undecided: list[str] = []
     for name, paper in reference.TABLE_3.items():
-        difference = paper.bleu - papers_base
-        if name in results and difference:
-            same = (_bleu(results[name]) - base) * difference > 0
-            (agreeing if same else other).append(name)
-    if not agreeing and not other:
+        papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
+        if name not in results or not papers_difference:
+            continue
+        difference = _bleu(results[name]) - base
+        if abs(difference) <= chance:
+            undecided.append(name)
+        elif difference * papers_difference > 0:
+            agreeing += 1
+        else:
+            other.append(f"{name} ({difference:+.1f}, in the paper {papers_difference:+.1f})")
+
+    count = agreeing + len(other) + len(undecided)
+    if not count:
         return []
-    count = len(agreeing) + len(other)
-    line = f"{len(agreeing)} of {count} rows differ from base in the paper's direction"
-    return [f"{line}; not: {', '.join(other)}." if other else f"{line}."]
+    line = f"{agreeing} of {count} rows differ from base in the paper's direction"
+    if other:
+        line += f"; not: {', '.join(other)}"
+    if undecided:
+        line += f"; no more than by chance: {', '.join(undecided)}"
+    lines = [f"{line}."]
+    budget = results["base"].budget or 1.0
+    if other and budget < 1:
+        lines.append(
+            f"With {budget:g} of the paper's steps, models are compared earlier in their training. "
+            "Depth, width and dropout slow learning down at first and pay off late, so that a row "
+            "with less of them may still be ahead here."
+        )
+    return lines
