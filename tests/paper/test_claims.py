@@ -206,6 +206,9 @@ def test_the_command_saves_what_it_found_and_names_what_needs_a_model(tmp_path, 
     found = section(tmp_path, "any commit")
     assert found.figures[0].svg.startswith("<svg")
     assert "| scale | Dot products" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert run(["paper", "claims", *rows, "--budget", "0.5"]) == 0
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| budget 0.5 |" in page
 
     assert run(["paper", "claims", "--rows", "pronoun", "--out", str(tmp_path)]) == 2
     assert "give one with --model" in capsys.readouterr().err
