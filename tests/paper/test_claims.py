@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.paper.conftest import trained
 from transduce.cli.commands import run
 from transduce.evaluation.test_set import read_sets
 from transduce.paper.claims import (
+    head_distance,
     head_removal,
     linear_positions,
     pronoun,
@@ -137,6 +139,13 @@ def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translato
     )  # four of the paper and of the text, with any budget
     assert len(finding.numbers["layer_means"]) == 2
     assert 0 < finding.numbers["nearest"] < finding.numbers["farthest"]
+
+
+def test_one_layer_cannot_tell_whether_later_layers_look_farther(context, monkeypatch):
+    head = SimpleNamespace(kind="encoder", layer=1, index=1, distance=2.0)
+    monkeypatch.setattr(head_distance, "inspect", lambda *_: SimpleNamespace(measures=[head]))
+    finding = head_distance.experiment(dataclasses.replace(context, translator=object()))
+    assert finding.holds is None
 
 
 def test_heads_are_removed_from_the_least_important_on(context, translator, text):
