@@ -60,6 +60,9 @@ def test_english_sentences_are_not_drawn_with_a_model_of_another_language(bundle
         ("table3", ["--model", "en-de"], "--model"),
         ("claims", ["x.toml", "model.N=2"], "the setting model.N=2"),
         ("report", ["--budget", "0.5"], "--budget"),
+        ("report", ["--dry-run"], "--dry-run"),
+        ("figures", ["--dry-run"], "--dry-run"),
+        ("figures", ["--device", "cpu"], "--device"),
         ("table1", ["--tokens-per-second", "5", "--dry-run"], "--tokens-per-second"),
     ],
 )

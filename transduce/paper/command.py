@@ -43,15 +43,17 @@ class Options:
     device: str | None = None
 
 
-# The options that have an effect on each part, besides --out, --device and --dry-run.
-_OF_TRAINING = {"corpus", "overrides", "rows", "budget", "seed", "tokens_per_second"}
+# The options that have an effect on each part, besides --out.
+_OF_TRAINING = {
+    "corpus", "overrides", "rows", "budget", "seed", "tokens_per_second", "dry_run", "device",
+}  # fmt: skip
 _USED = {
-    "table1": {"rows"},
+    "table1": {"rows", "dry_run", "device"},
     "table2": _OF_TRAINING,
     "table3": _OF_TRAINING,
     "table4": _OF_TRAINING,
     "figures": {"model"},
-    "claims": {"corpus", "rows", "budget", "model"},
+    "claims": {"corpus", "rows", "budget", "model", "dry_run", "device"},
     "report": set[str](),
 }
 
@@ -71,7 +73,7 @@ def _refuse_unused(part: str, options: Options) -> None:
     """Refuse an option that would change nothing."""
     for option in fields(options):
         value = getattr(options, option.name)
-        if option.name in _USED[part] | {"out", "device", "dry_run"} or value == option.default:
+        if option.name in {"out", *_USED[part]} or value == option.default:
             continue
         name = f"--{option.name.replace('_', '-')}"
         if option.name == "corpus":
