@@ -130,6 +130,35 @@ def test_a_speed_without_a_dry_run_is_refused(text, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"valid.en": "", "valid.de": ""}, "the validation set of"),
+        ({"test.de": "\n \n\n\n"}, "the test set of"),
+    ],
+)
+def test_a_set_that_cannot_be_scored_is_refused_before_training(
+    changes, found, text, tmp_path, capsys
+):
+    copy = shutil.copytree(text.parent, tmp_path / "copy")
+    for name, content in changes.items():
+        (copy / name).write_text(content, encoding="utf-8")
+    assert command(copy / text.name, tmp_path / "out", "--rows", "base") == 2
+    message = capsys.readouterr().err
+    assert found in message
+    assert "no sources or no references; expected sentences and their translations" in message
+    assert not (tmp_path / "out" / "table3").exists()
+
+
+def test_empty_references_are_named_before_training(text, tmp_path, capsys):
+    copy = shutil.copytree(text.parent, tmp_path / "copy")
+    lines = (copy / "test.de").read_text(encoding="utf-8").splitlines()
+    (copy / "test.de").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n", encoding="utf-8")
+    assert command(copy / text.name, tmp_path / "out", "--rows", "base") == 0
+    message = "the test set of {} has 1 empty lines, the first is line 2; any translation of them"
+    assert message.format(copy / text.name) in capsys.readouterr().err
+
+
 def test_a_budget_that_is_too_large_is_answered_with_the_largest(text, tmp_path, capsys):
     assert command(text, tmp_path, "--dry-run", "--budget", "20") == 2
     assert "above 0 and at most 10" in capsys.readouterr().err
