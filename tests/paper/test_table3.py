@@ -359,12 +359,12 @@ def test_differences_are_judged_as_far_as_they_exceed_chance(tmp_path):
             seed = trained("table3", "base-seed2", recipe=recipe, bleu=20.3)
             results.save_result(tmp_path, seed)
     paragraphs = table3.section(tmp_path, "").paragraphs
-    assert paragraphs[0].endswith("sacreBLEU: 3,000 sentences, tok:13a.")
-    assert paragraphs[2] == (
+    assert paragraphs[1] == "sacreBLEU: 3,000 sentences, tok:13a."
+    assert paragraphs[3] == (
         "1 of 3 rows differ from base in the paper's direction; not: C-N4 (+0.6, in the paper "
         "-0.5); no more than by chance: A-h1."
     )
-    assert paragraphs[3].startswith("With 0.1 of the paper's steps, models are compared earlier")
+    assert paragraphs[4].startswith("With 0.1 of the paper's steps, models are compared earlier")
 
 
 def test_small_models_have_parameters_too():

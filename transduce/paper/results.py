@@ -129,10 +129,10 @@ def millions(number: float) -> str:
     return f"{number / 1e6:.0f}" if number >= 1e7 else f"{number / 1e6:.2g}"
 
 
-def signatures(scores: Iterable[Mapping[str, Any]]) -> str:
+def signatures(scores: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return on how many sentences BLEU was measured, and its signature."""
     found = {f"{score['sentences']:,} sentences, {score['bleu_signature']}" for score in scores}
-    return f"sacreBLEU: {'; '.join(sorted(found))}." if found else ""
+    return [f"sacreBLEU: {'; '.join(sorted(found))}."] if found else []
 
 
 def remarks(result: Result, commit: str, reasons: Sequence[str] = ()) -> str:

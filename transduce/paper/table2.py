@@ -122,8 +122,8 @@ def section(out: Path, commit: str) -> Section:
         "the validation set. All models have the same text, tokenizer, search and, but for "
         "equal-time, the same number of target tokens; equal-time models train as long as base. "
         "The paper's method multiplies the time by the speed of the GPU, here its peak in bf16, "
-        "and is empty on a CPU. The paper's BLEU is tokenized. "
-        f"{signatures(map(_scores, ours.values()))}",
+        "and is empty on a CPU. The paper's BLEU is tokenized.",
+        *signatures(map(_scores, ours.values())),
         *_verdict(ours),
     ]
     tables = [Table(head, lines), Table(("paper", "BLEU (En-De)", "FLOPs"), papers)]

@@ -51,8 +51,8 @@ def section(out: Path, commit: str) -> Section:
         "checkpoints, beam search and length penalty of §6.1. The paper's BLEU is tokenized "
         "(newstest2013); differences from base can be compared, absolute values cannot. The "
         "paper's parameters fit a vocabulary of 41,000, and of 37,000 in big. The speed is that of "
-        "training in FLOPs per second, as a share of base's. "
-        f"{signatures(result.numbers['validation'] for result in results.values())}",
+        "training in FLOPs per second, as a share of base's.",
+        *signatures(result.numbers["validation"] for result in results.values()),
         *_spread(comparable),
         *_agreement(comparable),
     ]
@@ -204,7 +204,7 @@ def _agreement(results: Mapping[str, Result]) -> list[str]:
     if other and budget < 1:
         lines.append(
             f"With {budget:g} of the paper's steps, models are compared earlier in their training. "
-            "Depth, width and dropout slow learning down at first and pay off late, so that a row "
-            "with less of them may still be ahead here."
+            "Depth and dropout slow learning down at first and pay off late, so that a row with "
+            "less of them may still be ahead here."
         )
     return lines
