@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.paper.conftest import trained
 from transduce.cli.commands import run
 from transduce.evaluation.test_set import read_sets
 from transduce.paper.claims import (
+    head_distance,
     head_removal,
     linear_positions,
     pronoun,
@@ -19,7 +21,7 @@ from transduce.paper.claims import (
     warmup,
 )
 from transduce.paper.claims.catalogue import CLAIMS, section
-from transduce.paper.claims.claim import Chart, Context
+from transduce.paper.claims.claim import Context
 from transduce.paper.corpus import find_corpus
 from transduce.paper.results import find_result, save_result
 from transduce.presets import BASE, TABLE_3
@@ -139,6 +141,13 @@ def test_the_distance_of_heads_is_measured_in_a_trained_model(context, translato
     assert 0 < finding.numbers["nearest"] < finding.numbers["farthest"]
 
 
+def test_one_layer_cannot_tell_whether_later_layers_look_farther(context, monkeypatch):
+    head = SimpleNamespace(kind="encoder", layer=1, index=1, distance=2.0)
+    monkeypatch.setattr(head_distance, "inspect", lambda *_: SimpleNamespace(measures=[head]))
+    finding = head_distance.experiment(dataclasses.replace(context, translator=object()))
+    assert finding.holds is None
+
+
 def test_heads_are_removed_from_the_least_important_on(context, translator, text):
     full = dataclasses.replace(context, translator=translator, data=find_corpus(str(text), text))
     finding = CLAIMS["head-removal"].experiment(full)
@@ -206,22 +215,9 @@ def test_the_command_saves_what_it_found_and_names_what_needs_a_model(tmp_path, 
     found = section(tmp_path, "any commit")
     assert found.figures[0].svg.startswith("<svg")
     assert "| scale | Dot products" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert run(["paper", "claims", *rows, "--budget", "0.5"]) == 0
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| budget 0.5 |" in page
 
     assert run(["paper", "claims", "--rows", "pronoun", "--out", str(tmp_path)]) == 2
     assert "give one with --model" in capsys.readouterr().err
-
-
-def test_a_chart_draws_what_an_axis_can_show():
-    curves = {"a": [(1.0, 1.0), (10.0, 0.0), (100.0, 10.0)], "<b>": [(1.0, float("nan"))]}
-    svg = Chart("title", "x", "y", curves, log_x=True, log_y=True).svg()
-    assert svg.count("<circle") == 2
-    assert "&lt;b&gt;" in svg
-    assert "nothing measured" in Chart("empty", "x", "y", {}).svg()
-
-
-def test_an_axis_of_powers_of_two_ends_where_they_end():
-    curves = {"a": [(64.0, 1e12), (1024.0, 2e12), (8192.0, 3e12)]}
-    svg = Chart("title", "x", "y", curves, log_x=True, log_y=True).svg()
-    assert [label for label in ("64", "1,024", "8,192", "10k", "1T") if f">{label}<" in svg] == [
-        "64", "1,024", "8,192", "1T"
-    ]  # fmt: skip

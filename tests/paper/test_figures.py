@@ -2,15 +2,23 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from transduce.cli.commands import run
-from transduce.paper.figures import CAPTIONS, _clearest_head, _strongest_head
+from transduce.errors import InputError
+from transduce.paper.figures import (
+    CAPTIONS,
+    _clearest_head,
+    _strongest_head,
+    attention_figures,
+)
 from transduce.paper.sentences import SENTENCES
 from transduce.presets import BASE
 from transduce.training.optimizer import learning_rate
+from transduce.translation.translator import Translator
 
 
 def test_all_figures_are_drawn_from_a_bundle(bundle, tmp_path):
@@ -35,6 +43,14 @@ def test_without_a_model_the_others_are_drawn_and_the_rest_is_named(tmp_path, ca
     assert drawn == {"paper-schedule.svg", "paper-positions.svg"}
 
 
+def test_english_sentences_are_not_drawn_with_a_model_of_another_language(bundle):
+    translator = Translator(bundle.path, engine="torch", device="cpu")
+    data = replace(translator.recipe.data, source_language="de", target_language="en")
+    translator.recipe = replace(translator.recipe, data=data)
+    with pytest.raises(InputError, match="from de to en; give a model that translates from Eng"):
+        next(attention_figures(translator))
+
+
 @pytest.mark.parametrize(
     ("part", "arguments", "name"),
     [
@@ -44,6 +60,9 @@ def test_without_a_model_the_others_are_drawn_and_the_rest_is_named(tmp_path, ca
         ("table3", ["--model", "en-de"], "--model"),
         ("claims", ["x.toml", "model.N=2"], "the setting model.N=2"),
         ("report", ["--budget", "0.5"], "--budget"),
+        ("report", ["--dry-run"], "--dry-run"),
+        ("figures", ["--dry-run"], "--dry-run"),
+        ("figures", ["--device", "cpu"], "--device"),
         ("table1", ["--tokens-per-second", "5", "--dry-run"], "--tokens-per-second"),
     ],
 )

@@ -100,12 +100,22 @@ def test_rivals_of_another_budget_or_other_settings_are_marked_and_not_judged(tm
     save_result(tmp_path, replace(rival, row="convolutional", recipe=shorter))
     save_result(tmp_path, replace(rival, row="equal-time-convolutional", budget=0.01))
     section = table2.section(tmp_path, "")
-    judged = [paragraph.split(" than ")[1].split(",")[0] for paragraph in section.paragraphs[1:]]
+    assert section.paragraphs[1] == "sacreBLEU: 3,000 sentences, tok:13a."
+    judged = [paragraph.split(" than ")[1].split(",")[0] for paragraph in section.paragraphs[2:]]
     assert judged == ["recurrent", "equal-time-recurrent"]
     notes = {row[0]: row[-1] for row in section.tables[0].rows}
     assert notes["recurrent"] == notes["equal-time-recurrent"] == ""
     assert notes["convolutional"] == "other settings than base: training.tokens_per_step"
     assert notes["equal-time-convolutional"] == "budget 0.01, base has 0.1"
+    cost = section.figures[1].svg
+    drawn = {"base", "recurrent", "equal-time-recurrent"}
+    assert {name for name in table2.ROWS if f">{name}</text>" in cost} == drawn
+
+
+def test_seeds_of_base_follow_base(tmp_path):
+    for row in ("base-seed2", "base"):
+        save_result(tmp_path, trained("table3", row))
+    assert list(table2._results(tmp_path)) == ["base", "base-seed2"]
 
 
 def test_equal_time_without_the_others_says_what_is_missing(text, tmp_path, capsys):

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.paper.conftest import BUDGET, SMALL
+from tests.paper.conftest import BUDGET, SMALL, trained
 from transduce.cli.commands import run
 from transduce.errors import DataError
 from transduce.monitoring.software import COMMIT_VARIABLE
-from transduce.paper import corpus, experiment, results
+from transduce.paper import corpus, experiment, results, table3
 from transduce.paper.corpus import find_corpus
+from transduce.paper.experiment import Plan
 from transduce.paper.reference import TABLE_3 as PAPER
-from transduce.presets import TABLE_3
+from transduce.presets import BASE, TABLE_3
+from transduce.recipe import to_toml
 
 
 def command(text, out, *more):
@@ -116,10 +118,45 @@ def test_a_setting_that_is_an_option_is_refused(name, option, text, tmp_path, ca
     assert f"{setting} is given as a setting; use {option}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("speed", ["0", "-5", "nan"])
+@pytest.mark.parametrize("speed", ["0", "-5", "nan", "inf"])
 def test_a_speed_that_is_none_is_refused(speed, text, tmp_path, capsys):
     assert command(text, tmp_path, "--dry-run", "--tokens-per-second", speed) == 2
     assert "expected a speed above 0" in capsys.readouterr().err
+
+
+def test_a_speed_without_a_dry_run_is_refused(text, tmp_path, capsys):
+    assert command(text, tmp_path / "out", "--tokens-per-second", "16") == 2
+    assert "--tokens-per-second is given without --dry-run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"valid.en": "", "valid.de": ""}, "the validation set of"),
+        ({"test.de": "\n \n\n\n"}, "the test set of"),
+    ],
+)
+def test_a_set_that_cannot_be_scored_is_refused_before_training(
+    changes, found, text, tmp_path, capsys
+):
+    copy = shutil.copytree(text.parent, tmp_path / "copy")
+    for name, content in changes.items():
+        (copy / name).write_text(content, encoding="utf-8")
+    assert command(copy / text.name, tmp_path / "out", "--rows", "base") == 2
+    message = capsys.readouterr().err
+    assert found in message
+    assert "no sources or no references; expected sentences and their translations" in message
+    assert not (tmp_path / "out" / "table3").exists()
+
+
+def test_empty_references_are_named_before_training(text, tmp_path, capsys):
+    copy = shutil.copytree(text.parent, tmp_path / "copy")
+    lines = (copy / "test.de").read_text(encoding="utf-8").splitlines()
+    (copy / "test.de").write_text("\n".join([lines[0], "", *lines[2:]]) + "\n", encoding="utf-8")
+    assert command(copy / text.name, tmp_path / "out", "--rows", "base") == 0
+    message = "the test set of {} has 1 empty lines, the first is line 2; any translation of them"
+    assert message.format(copy / text.name) in capsys.readouterr().err
 
 
 def test_a_budget_that_is_too_large_is_answered_with_the_largest(text, tmp_path, capsys):
@@ -231,7 +268,9 @@ def test_the_report_marks_rows_that_are_missing_or_from_another_commit(out, monk
     assert rows["| D-ls0.0"].split(" | ")[10] == f"{share:.2f}"
     assert f"other commits, {short}" in page
     assert "Not measured yet: A-h1, " in page
-    assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 1
+    chart = (out / "figures" / "table3-differences.svg").read_text()
+    assert ">D-ls0.0</text>" in chart
+    assert chart.count("<circle") == 2
     assert "<table>" in (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -306,6 +345,32 @@ def test_rows_that_cannot_be_compared_are_neither_counted_nor_drawn(out):
     assert "One seed of base only" in page
     assert "in the paper's direction" not in page
     assert (out / "figures" / "table3-differences.svg").read_text().count("<circle") == 0
+
+
+def test_differences_are_judged_as_far_as_they_exceed_chance(tmp_path):
+    plan = Plan(data=BASE.data, budget=0.1)
+    bleu = {"base": 20.0, "C-N2": 19.0, "C-N4": 20.6, "A-h1": 19.8}
+    for row in table3.rows(list(bleu), plan):
+        recipe = to_toml(row.recipe)
+        results.save_result(
+            tmp_path, trained("table3", row.name, recipe=recipe, bleu=bleu[row.name])
+        )
+        if row.name == "base":
+            seed = trained("table3", "base-seed2", recipe=recipe, bleu=20.3)
+            results.save_result(tmp_path, seed)
+    paragraphs = table3.section(tmp_path, "").paragraphs
+    assert paragraphs[1] == "sacreBLEU: 3,000 sentences, tok:13a."
+    assert paragraphs[3] == (
+        "1 of 3 rows differ from base in the paper's direction; not: C-N4 (+0.6, in the paper "
+        "-0.5); no more than by chance: A-h1."
+    )
+    assert paragraphs[4].startswith("With 0.1 of the paper's steps, models are compared earlier")
+
+
+def test_small_models_have_parameters_too():
+    assert [results.millions(number) for number in (63_045_632, 4_947_480, 269_312)] == [
+        "63", "4.9", "0.27"
+    ]  # fmt: skip
 
 
 def test_a_report_without_results_says_what_to_do(tmp_path, capsys):

@@ -65,12 +65,12 @@ def read_parallel(paths: Sequence[Path], languages: Sequence[str] = ()) -> list[
     return texts
 
 
-def report_empty_references(references: Sequence[str], path: Path) -> None:
+def report_empty_references(references: Sequence[str], name: Path | str) -> None:
     """Say how many references are empty: nobody can translate these lines well."""
     empty = [line for line, text in enumerate(references, start=1) if not text.strip()]
     if empty:
         print(
-            f"transduce: {path} has {len(empty):,} empty lines, the first is line {empty[0]:,}; "
+            f"transduce: {name} has {len(empty):,} empty lines, the first is line {empty[0]:,}; "
             "any translation of them counts as wrong",
             file=sys.stderr,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -42,15 +43,17 @@ class Options:
     device: str | None = None
 
 
-# The options that have an effect on each part, besides --out, --device and --dry-run.
-_OF_TRAINING = {"corpus", "overrides", "rows", "budget", "seed", "tokens_per_second"}
+# The options that have an effect on each part, besides --out.
+_OF_TRAINING = {
+    "corpus", "overrides", "rows", "budget", "seed", "tokens_per_second", "dry_run", "device",
+}  # fmt: skip
 _USED = {
-    "table1": {"rows"},
+    "table1": {"rows", "dry_run", "device"},
     "table2": _OF_TRAINING,
     "table3": _OF_TRAINING,
     "table4": _OF_TRAINING,
     "figures": {"model"},
-    "claims": {"corpus", "rows", "budget", "model"},
+    "claims": {"corpus", "rows", "budget", "model", "dry_run", "device"},
     "report": set[str](),
 }
 
@@ -59,7 +62,7 @@ def run_part(part: str, options: Options) -> None:
     """Run a part of the paper: a table, the figures, the claims or the report."""
     _refuse_unused(part, options)
     check_budget(options.budget)
-    _check_speed(options.tokens_per_second)
+    _check_speed(options)
     _check_overrides(options.overrides)
     if not options.dry_run:
         check_writable(options.out, "choose another folder with --out")
@@ -70,7 +73,7 @@ def _refuse_unused(part: str, options: Options) -> None:
     """Refuse an option that would change nothing."""
     for option in fields(options):
         value = getattr(options, option.name)
-        if option.name in _USED[part] | {"out", "device", "dry_run"} or value == option.default:
+        if option.name in {"out", *_USED[part]} or value == option.default:
             continue
         name = f"--{option.name.replace('_', '-')}"
         if option.name == "corpus":
@@ -80,9 +83,17 @@ def _refuse_unused(part: str, options: Options) -> None:
         raise ConfigError(f"{name} has no effect on {part}; leave it out")
 
 
-def _check_speed(tokens_per_second: float | None) -> None:
-    if tokens_per_second is not None and not tokens_per_second > 0:
-        raise ConfigError(f"--tokens-per-second is {tokens_per_second:g}; expected a speed above 0")
+def _check_speed(options: Options) -> None:
+    speed = options.tokens_per_second
+    if speed is None:
+        return
+    if not 0 < speed < math.inf:
+        raise ConfigError(f"--tokens-per-second is {speed:g}; expected a speed above 0")
+    if not options.dry_run:
+        raise ConfigError(
+            "--tokens-per-second is given without --dry-run; add --dry-run to see the cost, or "
+            "leave it out to train"
+        )
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:

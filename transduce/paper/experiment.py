@@ -21,7 +21,7 @@ from transduce.describe import count_flops
 from transduce.errors import ConfigError, DataError
 from transduce.evaluation.ladder import climb
 from transduce.evaluation.scores import score
-from transduce.evaluation.test_set import read_sets
+from transduce.evaluation.test_set import read_sets, report_empty_references
 from transduce.monitoring.hardware import hardware
 from transduce.monitoring.metrics import History
 from transduce.paper.budget import row_recipe
@@ -107,6 +107,7 @@ def run_row(row: Row, out: Path, device: str | None) -> Result | None:
     done = _finished(row, out, text)
     if done is not None:
         return done
+    _check_sets(row)
     say(f"{row.part} {row.name}: training for {row.recipe.training.steps:,} steps")
     folder = out / row.part / row.name
     run = train(
@@ -177,6 +178,21 @@ def _finished(row: Row, out: Path, text: str) -> Result | None:
     else:
         say(f"{row.part} {row.name}: done already")
     return done
+
+
+def _check_sets(row: Row) -> None:
+    """Refuse sets on which the trained model could not be scored."""
+    data = row.recipe.data
+    for kind, corpora in (("validation", data.validation), ("test", data.test)):
+        if not corpora:
+            continue
+        name = f"the {kind} set of {row.corpus}"
+        sources, references = read_sets(corpora, data)
+        if not "".join(sources).strip() or not "".join(references).strip():
+            raise DataError(
+                f"{name} has no sources or no references; expected sentences and their translations"
+            )
+        report_empty_references(references, name)
 
 
 def _numbers(row: Row, run: Run, device: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from transduce.data.languages import base_language
 from transduce.errors import InputError
 from transduce.inspection.figure import attention_figure
 from transduce.inspection.inspect import inspect
@@ -48,6 +49,12 @@ def attention_figures(translator: Translator) -> Iterator[Figure]:
     As in the paper, figures 3 and 5 show the last layer but one of the encoder. Anaphora is shown
     in the head of any layer that links the two words most.
     """
+    data = translator.recipe.data
+    if base_language(data.source_language) != "en":
+        raise InputError(
+            "the pictures are those of English sentences, but the model translates "
+            f"{data.direction}; give a model that translates from English"
+        )
     long = inspect(translator, SENTENCES["long-distance"])
     layer = max(1, long.model.encoder_layers - 1)
     yield _figure("paper-figure3.svg", attention_figure(long, "encoder", layer, word="making"))

@@ -8,7 +8,7 @@ from transduce.errors import DataError
 from transduce.paper import figures, table1, table2, table3, table4
 from transduce.paper.claims import catalogue
 from transduce.paper.page import Section, to_html, to_markdown
-from transduce.paper.results import current_commit, load_results, short
+from transduce.paper.results import current_commit, load_results, short, text_name
 from transduce.storage.disk import whole_file
 
 TITLE = '"Attention Is All You Need", reproduced'
@@ -39,15 +39,16 @@ def _origin(out: Path, commit: str) -> Section:
     """Return where the numbers come from, and which of them come from other code."""
     results = [result for part in PARTS for result in load_results(out, part).values()]
     devices = {str(result.hardware.get("gpu", result.hardware.get("cpu"))) for result in results}
-    budgets = {f"{result.budget:g}" for result in results if result.budget is not None}
-    corpora = {result.corpus for result in results if result.corpus}
+    trained = [result for result in results if result.part != catalogue.PART]
+    budgets = {f"{result.budget:g}" for result in trained if result.budget is not None}
+    corpora = {text_name(result) for result in results if result.corpus}
     others = sorted({short(result.commit) for result in results} - {short(commit)})
 
     paragraphs = [f"{len(results)} results, on {', '.join(sorted(devices))}."]
     if budgets:
         paragraphs.append(
-            f"Budget, as a share of the paper's steps: {', '.join(sorted(budgets))}. "
-            f"Text: {', '.join(sorted(corpora))}."
+            "Budget, as a share of the paper's steps (100,000 for base, 300,000 for big): "
+            f"{', '.join(sorted(budgets))}. Text: {', '.join(sorted(corpora))}."
         )
     paragraphs.append(f"This page was written by commit {short(commit)}.")
     if others:

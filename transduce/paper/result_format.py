@@ -85,7 +85,12 @@ _MODEL: dict[str, Format] = {
     "target_tokens": POSITIVE,
     "tokens_per_second": POSITIVE,
 }
-_BLEU: dict[str, Format] = {"bleu": NUMBER, "tokenized_bleu": NUMBER}
+_BLEU: dict[str, Format] = {
+    "sentences": NUMBER,
+    "bleu": NUMBER,
+    "bleu_signature": TEXT,
+    "tokenized_bleu": NUMBER,
+}
 _TRANSLATOR: dict[str, Format] = {
     **_TRAINED,
     "numbers": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,8 @@ def find_result(out: Path, part: str, row: str) -> Result | None:
 
 def load_results(out: Path, part: str) -> dict[str, Result]:
     """Return all results of a table by row, in the order of their names."""
-    return {path.stem: load_result(path) for path in sorted((out / part).glob("*.json"))}
+    paths = {path.stem: path for path in (out / part).glob("*.json")}
+    return {row: load_result(paths[row]) for row in sorted(paths)}
 
 
 def parse_recipe(result: Result) -> Recipe:
@@ -123,6 +124,17 @@ def decimal(number: float | None) -> str:
     return "" if number is None else f"{number:.2f}"
 
 
+def millions(number: float) -> str:
+    """Return a number of parameters in millions, with two digits at least."""
+    return f"{number / 1e6:.0f}" if number >= 1e7 else f"{number / 1e6:.2g}"
+
+
+def signatures(scores: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return on how many sentences BLEU was measured, and its signature."""
+    found = {f"{score['sentences']:,} sentences, {score['bleu_signature']}" for score in scores}
+    return [f"sacreBLEU: {'; '.join(sorted(found))}."] if found else []
+
+
 def remarks(result: Result, commit: str, reasons: Sequence[str] = ()) -> str:
     """Return what distinguishes a result from others: its code, and why it is unlike base."""
     parts = []
@@ -137,7 +149,7 @@ def unlike(result: Result, base: Result | None) -> list[str]:
     if base is not None and result.budget != base.budget:
         reasons.append(f"budget {result.budget:g}, base has {base.budget:g}")
     if base is not None and not has_same_text(result, base):
-        reasons.append(f"text {_text(result)}, base has {_text(base)}")
+        reasons.append(f"text {text_name(result)}, base has {text_name(base)}")
     return reasons
 
 
@@ -159,7 +171,7 @@ def has_same_text(result: Result, other: Result) -> bool:
     return result.corpus == other.corpus
 
 
-def _text(result: Result) -> str:
+def text_name(result: Result) -> str:
     """Return the name of a result's text, with the beginning of its hash."""
     return f"{result.corpus} ({result.text[:7]})" if result.text else result.corpus
 

@@ -129,8 +129,9 @@ def section(out: Path, commit: str) -> Section:
         "every position depends on every other, with its length at the smallest and the largest "
         f"n that was tried; convolutions (k={K}) are dilated, restricted attention has r={R}. A "
         "path that grows with the logarithm of n has an exponent that falls to 0. Memory is what "
-        "one pass needs on a GPU, and what it keeps for the backward pass on a CPU. "
-        f"{_sequences(results)}"
+        "one pass needs on a GPU, and what it keeps for the backward pass on a CPU. Where the time "
+        "grows more slowly than the FLOPs, a pass is too short to fill the device: most of it is "
+        f"the time that it takes to start. {_sequences(results)}"
     ]
     figures = []
     if results:

@@ -23,8 +23,10 @@ from transduce.paper.results import (
     decimal,
     find_result,
     load_results,
+    millions,
     other_settings,
     remarks,
+    signatures,
     unlike,
 )
 from transduce.paper.table3 import SEED
@@ -121,6 +123,7 @@ def section(out: Path, commit: str) -> Section:
         "equal-time, the same number of target tokens; equal-time models train as long as base. "
         "The paper's method multiplies the time by the speed of the GPU, here its peak in bf16, "
         "and is empty on a CPU. The paper's BLEU is tokenized.",
+        *signatures(map(_scores, ours.values())),
         *_verdict(ours),
     ]
     tables = [Table(head, lines), Table(("paper", "BLEU (En-De)", "FLOPs"), papers)]
@@ -145,7 +148,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         f"{scores['bleu']:.1f}",
         f"{scores['tokenized_bleu']:.1f}",
         decimal(numbers["perplexity"]),
-        f"{numbers['parameters'] / 1e6:.0f}",
+        millions(numbers["parameters"]),
         f"{numbers['target_tokens']:,}",
         clock(result.seconds),
         _flops(result.flops),
@@ -205,29 +208,20 @@ def _verdict(ours: Mapping[str, Result]) -> list[str]:
 
 
 def _figures(ours: Mapping[str, Result]) -> list[Figure]:
-    if not ours:
-        return []
+    """Return plots of the rows that can be compared with base."""
+    base = ours.get("base")
     losses = {}
     costs = {}
     for name, result in ours.items():
-        losses[name] = [(x, y) for x, y in result.curves.get("validation loss", [])]
-        costs[name] = [(result.flops or 0.0, _scores(result)["bleu"])]
+        if not _unlike(name, result, base):
+            losses[name] = [(x, y) for x, y in result.curves.get("validation loss", [])]
+            costs[name] = [(result.flops or 0.0, _scores(result)["bleu"])]
+    if not losses:
+        return []
+    loss = line_chart("Validation loss", losses, x_label="step", y_label="nats per token")
+    title = "BLEU and training cost"
+    cost = line_chart(title, costs, x_label="FLOPs", y_label="BLEU", log_x=True)
     return [
-        Figure(
-            "table2-loss.svg",
-            "Validation loss",
-            line_chart("Validation loss", losses, x_label="step", y_label="nats per token"),
-        ),
-        Figure(
-            "table2-cost.svg",
-            "BLEU and training cost",
-            line_chart(
-                "BLEU and training cost",
-                costs,
-                x_label="FLOPs",
-                y_label="BLEU",
-                log_x=True,
-                dots_only=True,
-            ),
-        ),
+        Figure("table2-loss.svg", "Validation loss", loss),
+        Figure("table2-cost.svg", title, cost),
     ]

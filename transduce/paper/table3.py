@@ -9,15 +9,17 @@ from pathlib import Path
 from transduce.describe import count_parameters
 from transduce.paper import reference
 from transduce.paper.budget import scaled
-from transduce.paper.chart import line_chart
+from transduce.paper.chart import dot_rows
 from transduce.paper.experiment import Plan, Row, choose_rows
 from transduce.paper.page import Figure, Section, Table
 from transduce.paper.results import (
     Result,
     decimal,
     load_results,
+    millions,
     other_settings,
     remarks,
+    signatures,
     unlike,
 )
 from transduce.presets import BASE, TABLE_3
@@ -50,6 +52,7 @@ def section(out: Path, commit: str) -> Section:
         "(newstest2013); differences from base can be compared, absolute values cannot. The "
         "paper's parameters fit a vocabulary of 41,000, and of 37,000 in big. The speed is that of "
         "training in FLOPs per second, as a share of base's.",
+        *signatures(result.numbers["validation"] for result in results.values()),
         *_spread(comparable),
         *_agreement(comparable),
     ]
@@ -109,7 +112,7 @@ def _line(name: str, result: Result | None, base: Result | None, commit: str) ->
         f"{paper.bleu:.1f}",
         difference,
         f"{papers_difference:+.1f}" if row != "base" else "",
-        f"{parameters / 1e6:.0f}",
+        millions(parameters),
         f"{paper.parameters:.0f}" if paper.parameters else "",
         speed,
         note,
@@ -129,18 +132,17 @@ def _unlike(result: Result, base: Result) -> list[str]:
 
 
 def _figures(results: Mapping[str, Result]) -> list[Figure]:
-    """Return a plot of our differences from base against the paper's: one dot for each row."""
+    """Return a plot of the differences from base: the paper's and ours for each row."""
     if "base" not in results:
         return []
     base = _bleu(results["base"])
-    groups: dict[str, list[tuple[float, float]]] = {}
-    for name, paper in reference.TABLE_3.items():
+    differences = {}
+    for name in (*reference.TABLE_3, *filter(SEED.search, results)):
         if name in results and name != "base":
-            papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
-            point = (papers_difference, _bleu(results[name]) - base)
-            groups.setdefault(name.partition("-")[0], []).append(point)
-    title = "BLEU difference from base, by group of rows"
-    svg = line_chart(title, groups, x_label="paper", y_label="ours", dots_only=True)
+            paper = reference.TABLE_3[SEED.sub("", name)].bleu - reference.TABLE_3["base"].bleu
+            differences[name] = (paper, _bleu(results[name]) - base)
+    title = "BLEU difference from base"
+    svg = dot_rows(title, differences, ("paper", "ours"), x_label="BLEU")
     return [Figure("table3-differences.svg", title, svg)]
 
 
@@ -169,20 +171,40 @@ def _spread(results: Mapping[str, Result]) -> list[str]:
 
 
 def _agreement(results: Mapping[str, Result]) -> list[str]:
-    """Return in how many rows the difference from base has the paper's sign, and in which not."""
+    """Return which differences from base have the paper's sign, as far as they exceed chance."""
     if "base" not in results:
         return []
     base = _bleu(results["base"])
-    papers_base = reference.TABLE_3["base"].bleu
-    agreeing: list[str] = []
+    chance = seed_spread(results) or 0.0
+    agreeing = 0
     other: list[str] = []
+    undecided: list[str] = []
     for name, paper in reference.TABLE_3.items():
-        difference = paper.bleu - papers_base
-        if name in results and difference:
-            same = (_bleu(results[name]) - base) * difference > 0
-            (agreeing if same else other).append(name)
-    if not agreeing and not other:
+        papers_difference = paper.bleu - reference.TABLE_3["base"].bleu
+        if name not in results or not papers_difference:
+            continue
+        difference = _bleu(results[name]) - base
+        if abs(difference) <= chance:
+            undecided.append(name)
+        elif difference * papers_difference > 0:
+            agreeing += 1
+        else:
+            other.append(f"{name} ({difference:+.1f}, in the paper {papers_difference:+.1f})")
+
+    count = agreeing + len(other) + len(undecided)
+    if not count:
         return []
-    count = len(agreeing) + len(other)
-    line = f"{len(agreeing)} of {count} rows differ from base in the paper's direction"
-    return [f"{line}; not: {', '.join(other)}." if other else f"{line}."]
+    line = f"{agreeing} of {count} rows differ from base in the paper's direction"
+    if other:
+        line += f"; not: {', '.join(other)}"
+    if undecided:
+        line += f"; no more than by chance: {', '.join(undecided)}"
+    lines = [f"{line}."]
+    budget = results["base"].budget or 1.0
+    if other and budget < 1:
+        lines.append(
+            f"With {budget:g} of the paper's steps, models are compared earlier in their training. "
+            "Depth and dropout slow learning down at first and pay off late, so that a row with "
+            "less of them may still be ahead here."
+        )
+    return lines

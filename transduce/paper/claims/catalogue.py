@@ -47,6 +47,7 @@ def run_claim(name: str, context: Context) -> Result:
         seconds=time.perf_counter() - start,
         commit=current_commit(),
         hardware=hardware(),
+        budget=context.effort,
     )
 
 
@@ -69,6 +70,7 @@ def section(out: Path, commit: str) -> Section:
 def _line(name: str, claim: Claim, result: Result | None, commit: str) -> list[str]:
     if result is None:
         return [name, claim.statement, claim.source, "", "", "missing"]
-    note = remarks(result, commit)
+    is_partial = result.budget not in (None, 1)
+    note = remarks(result, commit, [f"budget {result.budget:g}"] if is_partial else ())
     judgement = JUDGEMENTS[result.numbers["holds"]]
     return [name, claim.statement, claim.source, judgement, result.numbers["verdict"], note]

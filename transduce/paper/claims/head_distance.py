@@ -29,6 +29,8 @@ def experiment(context: Context) -> Finding:
                 distances.setdefault(place, []).append(measures.distance)
 
     layers = sorted({layer for layer, _ in distances})
+    if len(layers) == 1:
+        return Finding(None, "The encoder has one layer, so there is no later one to compare with.")
     means: dict[int, list[float]] = {layer: [] for layer in layers}
     for (layer, _), values in distances.items():
         means[layer].append(statistics.fmean(values))
@@ -39,7 +41,7 @@ def experiment(context: Context) -> Finding:
     }
     every = [mean for heads in means.values() for mean in heads]
     averages = [statistics.fmean(means[layer]) for layer in layers]
-    rises = len(layers) > 1 and float(np.polyfit(layers, averages, 1)[0]) > 0
+    rises = float(np.polyfit(layers, averages, 1)[0]) > 0
     differ = max(every) > 2 * min(every)
     return Finding(
         differ and rises,
