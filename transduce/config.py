@@ -31,7 +31,7 @@ class ModelConfig:
     """The shape of the Transformer (§3), in the paper's symbols."""
 
     # Number of tokens (§5.1); training takes it from data.tokenizer.vocab_size, so set that one.
-    # The last id is padding, whose embedding is the zero vector.
+    # The last id is padding, which also starts every target.
     vocab_size: int = 37_000
     # Number of source tokens, from the tokenizer; none: both languages share one vocabulary (§5.1).
     source_vocab_size: int | None = None

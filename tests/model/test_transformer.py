@@ -1,6 +1,7 @@
 """Figure 1: what must not change the output, and what must."""
 
 import math
+import typing
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.model.conftest import SMALL, SOURCES, TARGETS, build
-from transduce.config import ModelConfig
+from transduce.config import ModelConfig, Positions
 from transduce.errors import InputError
 from transduce.model import PADDING_SEGMENT, State, Tokens, Transformer
 from transduce.model.embedding import Embedding
@@ -164,11 +165,23 @@ def test_tokens_move_to_a_device_whole():
     }
 
 
-def test_a_target_starts_from_the_zero_vector():
+def test_a_target_starts_from_padding():
     tokens = Tokens.packed([[[4, 5, 0], [6, 0]]], pad=9, width=7)
     assert tokens.shifted_right(9).ids.tolist() == [[9, 4, 5, 9, 6, 9, 9]]
-    model = build()
-    assert (model.target_embedding(torch.tensor([model.config.pad])) == 0).all()
+
+
+@pytest.mark.parametrize("positions", typing.get_args(Positions))
+def test_the_first_word_attends_to_source_words_in_any_model(positions, pair):
+    model = build(norm_order="pre", norm="rms", positions=positions, max_positions=40)
+    queries = []
+    model.decoder[0].cross_attention.w_q.register_forward_hook(
+        lambda _module, _inputs, output: queries.append(output)
+    )
+    model(*pair)
+    assert queries[0][0, 0].abs().max() > 0.1
+    # The start is the authors' where there is another choice.
+    start = model.target_embedding(torch.tensor([model.config.pad]))
+    assert (start == 0).all() == (positions in {"sinusoidal", "learned"})
 
 
 def test_gradients_are_right():

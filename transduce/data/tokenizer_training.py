@@ -72,7 +72,7 @@ def _learn(texts: Sequence[str], config: TokenizerConfig, ids: dict[str, Any]) -
             byte_fallback=config.byte_fallback and config.kind != "word",
             split_digits=config.split_digits,
             max_sentence_length=longest,
-            bos_id=-1,  # a target starts from the zero vector, not from a piece
+            bos_id=-1,  # a target starts from padding, not from a piece
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             num_threads=_TRAINER_THREADS,

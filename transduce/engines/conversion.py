@@ -106,7 +106,7 @@ def convert(
     spec.config.eos_token = end
     spec.config.unk_token = unknown
     spec.config.bos_token = end
-    # A target starts with padding, the zero vector; only imported models may have learned another.
+    # A target starts with padding, which is the zero vector in many models.
     spec.config.decoder_start_token = end if spec.decoder.start_from_zero_embedding else pad
     spec.config.add_source_eos = adds_end
     spec.config.layer_norm_epsilon = config.norm_eps

@@ -82,7 +82,7 @@ def _sum_tokens(
     token = tl.load(tokens + places, mask=places < count, other=V - 1)
     where = tl.load(order + places, mask=places < count, other=0)[:, None] * D + columns[None, :]
     wanted = columns < D
-    # Padding, the last id, stays the zero vector: it has no gradient.
+    # Padding, the last id, has no gradient.
     gradient = tl.load(dy + where, mask=(token < V - 1)[:, None] & wanted[None, :], other=0.0)
     if P_DROP > 0:
         gradient = tl.where(kept(tl.load(seed), where, P_DROP), gradient, 0.0)

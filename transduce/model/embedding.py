@@ -14,8 +14,10 @@ from transduce.errors import InputError
 class Embedding(nn.Module):
     """A matrix (V, d_model) with one vector per token.
 
-    The last row belongs to padding. It is the zero vector, which also starts every target, and it
-    stays zero: neither the lookup nor the loss gives it a gradient.
+    The last row belongs to padding, and also starts every target. It is not learned: neither the
+    lookup nor the loss gives it a gradient. Where positions are added to it, it is zero, as in the
+    authors' code. Elsewhere it is random: a zero vector has no queries, so the first word of a
+    translation would come from all words of the source alike.
     """
 
     def __init__(self, vocab_size: int, d_model: int) -> None:

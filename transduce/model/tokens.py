@@ -64,7 +64,7 @@ class Tokens:
         return Tokens(ids, positions, segments)
 
     def shifted_right(self, pad: int) -> Tokens:
-        """Make the decoder's input: each sentence moved right by one, after the zero vector."""
+        """Make the decoder's input: each sentence moved right by one, after padding."""
         before = torch.full_like(self.ids, pad)
         before[:, 1:] = self.ids[:, :-1]
         return replace(self, ids=before.masked_fill(self.positions == 0, pad))

@@ -65,7 +65,8 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, Embedding):
                 nn.init.normal_(module.weight, std=std)
-                module.weight[module.pad].zero_()
+                if self.config.positions in ("sinusoidal", "learned"):
+                    module.weight[module.pad].zero_()
             elif isinstance(module, Positions) and module.table is not None:
                 # Sines and cosines have this deviation too.
                 nn.init.normal_(module.table, std=math.sqrt(0.5))

@@ -15,7 +15,7 @@ def smoothed_loss(logits: Tensor, labels: Tensor, eps_ls: float) -> tuple[Tensor
 
     The true class has probability 1 - eps_ls; eps_ls is spread evenly over the other classes, as
     in the authors' code. Padding, the last id, is not a class: it has no probability and gets no
-    gradient, so its row of the shared matrix stays the zero vector.
+    gradient, so its row of the shared matrix is not learned.
     logits (B, T, V), labels (B, T) -> two scalars, float32.
     """
     # In float32, and over real classes only.
