@@ -280,6 +280,9 @@ def test_another_recipe_in_the_same_folder_is_refused(prepared, whole, tmp_path)
         match=r"was started with model.d_ff = 64, not 128; choose another folder for the run",
     ):
         train(other, prepared[2], whole, ALONE)
+    other = replace(prepared[1], data=replace(prepared[1].data, corpora=()))
+    with pytest.raises(ConfigError, match=r"was started with other data.corpora; choose another"):
+        train(other, prepared[2], whole, ALONE)
     store = tmp_path / "untouched.store"  # another tokenizer is refused before its store is made
     with pytest.raises(ConfigError, match=r"was started with data.tokenizer.split_digits"):
         train_from_recipe(

@@ -89,10 +89,9 @@ def check_same_recipe(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -
         return
     for name, (requested, started_with) in differences(recipe, read_recipe(path)).items():
         if name not in FREE_TO_CHANGE | free and not name.startswith("search."):
-            raise ConfigError(
-                f"{run} was started with {name} = {started_with}, not {requested}; choose another "
-                "folder for the run"
-            )
+            is_text = name in {"data.corpora", "data.validation", "data.test"}
+            change = f"other {name}" if is_text else f"{name} = {started_with}, not {requested}"
+            raise ConfigError(f"{run} was started with {change}; choose another folder for the run")
 
 
 def claim_folder(run: Path, recipe: Recipe, start_from: Bundle | None) -> None:
