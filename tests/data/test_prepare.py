@@ -305,7 +305,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_that_looks_whole(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match=r"the disk is full: .* goes on where it stopped"):
+    message = r"the disk is full: .* start the same command again: it goes on where it stopped"
+    with pytest.raises(DataError, match=message):
         prepare(recipe, tmp_path, out)
     assert not out.exists()
     monkeypatch.undo()

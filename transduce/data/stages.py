@@ -216,7 +216,7 @@ def _explain(error: OSError, out: Path) -> DataError:
     free = shutil.disk_usage(out.parent).free
     return DataError(
         f"the disk is full: {path} could not be written ({free:,} bytes are free); make room and "
-        "run transduce prepare again: it goes on where it stopped"
+        "start the same command again: it goes on where it stopped"
     )
 
 
