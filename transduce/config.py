@@ -123,6 +123,11 @@ class ModelConfig:
         """The number of layers in the decoder."""
         return self.N if self.N_decoder is None else self.N_decoder
 
+    @property
+    def adds_positions(self) -> bool:
+        """Whether positions are added to the embeddings, as in the paper (§3.5)."""
+        return self.positions in ("sinusoidal", "learned")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:

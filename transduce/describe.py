@@ -11,8 +11,9 @@ from torch import nn
 from transduce.config import ModelConfig, Recipe
 from transduce.errors import ConfigError
 from transduce.model import Transformer
+from transduce.model.layers import is_layer_matrix
 from transduce.presets import BASE
-from transduce.recipe import check_vocabulary, differences, toml_value
+from transduce.recipe import TEXTS, check_vocabulary, differences, toml_value
 
 SENTENCE = 28  # tokens of an average sentence, which decide the share of attention in the cost
 MIB = 2**20
@@ -31,23 +32,17 @@ class Flops:
         return 3 * self.forward
 
 
-def count_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters of a model."""
+def count_parameters(config: ModelConfig, *, in_layer_matrices: bool = False) -> int:
+    """Return the number of parameters of a model, or only of those in matrices of its layers."""
     # All layers of a stack have the same size, so that one of each is enough to count.
     with torch.device("meta"):
         model = Transformer(replace(config, N=1, N_decoder=1))
-    more_encoder = (config.N - 1) * _size(model.encoder[0])
-    more_decoder = (config.decoder_layers - 1) * _size(model.decoder[0])
-    return _size(model) + more_encoder + more_decoder
-
-
-def _count_layer_matrices(config: ModelConfig) -> int:
-    """Return how many parameters are in matrices inside the layers, which Muon updates."""
-    with torch.device("meta"):
-        model = Transformer(replace(config, N=1, N_decoder=1))
-    encoder = sum(weight.numel() for weight in model.encoder.parameters() if weight.ndim == 2)
-    decoder = sum(weight.numel() for weight in model.decoder.parameters() if weight.ndim == 2)
-    return config.N * encoder + config.decoder_layers * decoder
+    layers = {"encoder": config.N, "decoder": config.decoder_layers}
+    return sum(
+        layers.get(name.partition(".")[0], 1) * weight.numel()
+        for name, weight in model.named_parameters()
+        if not in_layer_matrices or is_layer_matrix(name, weight)
+    )
 
 
 def count_flops(config: ModelConfig, sentence: int = SENTENCE) -> Flops:
@@ -75,7 +70,7 @@ def training_memory(recipe: Recipe, tokens: int, width: int = 2, shards: int = 1
     config = recipe.model
     numbers = 4 * count_parameters(config)
     if recipe.training.optimizer == "muon":
-        numbers -= _count_layer_matrices(config)
+        numbers -= count_parameters(config, in_layer_matrices=True)
     states = FLOAT32_BYTES * numbers // shards
 
     # Queries, keys, values, output, residual and norm of each attention.
@@ -112,7 +107,7 @@ def describe(recipe: Recipe, *, batch_tokens: int, batch_sentences: int) -> str:
     # The settings in which it differs from base.
     lines += ["", "Differs from the paper's base in"]
     changes = differences(recipe, BASE)
-    for name in ("data.corpora", "data.validation", "data.test"):
+    for name in TEXTS:
         changes.pop(name, None)  # base has no text
     for name, (value, base_value) in changes.items():
         lines.append(f"  {name} = {_shown(value)}  (base: {_shown(base_value)})")

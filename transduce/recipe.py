@@ -28,6 +28,9 @@ MOST_DOTS = 1_000  # in a line, with paths
 # Settings that take their value from another one, which is the one to suggest to users.
 DERIVED = {"model.vocab_size", "model.source_vocab_size"}
 
+# The settings that name text.
+TEXTS = ("data.corpora", "data.validation", "data.test")
+
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Return a preset, or the recipe of a TOML file, with each `section.setting=value` applied.

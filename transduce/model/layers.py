@@ -96,3 +96,8 @@ class DecoderLayer(nn.Module):
         x = self.self_attention_residual(x, attend_to_target)
         x = self.cross_attention_residual(x, attend_to_memory)
         return self.feed_forward_residual(x, self.feed_forward)
+
+
+def is_layer_matrix(name: str, weight: Tensor) -> bool:
+    """Return whether a parameter of a model is a matrix inside a layer; embeddings are not."""
+    return weight.ndim == 2 and (".encoder." in f".{name}" or ".decoder." in f".{name}")

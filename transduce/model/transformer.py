@@ -65,7 +65,7 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, Embedding):
                 nn.init.normal_(module.weight, std=std)
-                if self.config.positions in ("sinusoidal", "learned"):
+                if self.config.adds_positions:
                     module.weight[module.pad].zero_()
             elif isinstance(module, Positions) and module.table is not None:
                 # Sines and cosines have this deviation too.

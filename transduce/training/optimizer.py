@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transduce.config import Recipe, TrainingConfig
+from transduce.model.layers import is_layer_matrix
 from transduce.training.muon import Muon
 
 
@@ -26,14 +27,10 @@ def build_optimizers(
         return [_adam([weight for _, weight in named], training)]
 
     # Muon orthogonalizes matrices; embeddings, biases and norms stay with Adam.
-    matrices = [weight for name, weight in named if weight.ndim == 2 and _inside_a_layer(name)]
-    rest = [weight for name, weight in named if weight.ndim != 2 or not _inside_a_layer(name)]
+    matrices = [weight for name, weight in named if is_layer_matrix(name, weight)]
+    rest = [weight for name, weight in named if not is_layer_matrix(name, weight)]
     muon = Muon(matrices, _first_rate(matrices), training.weight_decay)
     return [muon, _adam(rest, training)]
-
-
-def _inside_a_layer(name: str) -> bool:
-    return ".encoder." in f".{name}" or ".decoder." in f".{name}"
 
 
 def _adam(parameters: list[nn.Parameter], training: TrainingConfig) -> Optimizer:

@@ -15,7 +15,7 @@ from transduce.config import Recipe
 from transduce.data.store import Store
 from transduce.errors import CheckpointError, ConfigError
 from transduce.monitoring.metrics import FILE_NAME
-from transduce.recipe import differences, read_recipe, to_toml
+from transduce.recipe import TEXTS, differences, read_recipe, to_toml
 from transduce.storage.bundle import Bundle
 from transduce.storage.checkpoint import checkpoints
 from transduce.storage.disk import check_writable, whole_file
@@ -89,8 +89,9 @@ def check_same_recipe(run: Path, recipe: Recipe, free: Set[str] = frozenset()) -
         return
     for name, (requested, started_with) in differences(recipe, read_recipe(path)).items():
         if name not in FREE_TO_CHANGE | free and not name.startswith("search."):
-            is_text = name in {"data.corpora", "data.validation", "data.test"}
-            change = f"other {name}" if is_text else f"{name} = {started_with}, not {requested}"
+            change = f"{name} = {started_with}, not {requested}"
+            if name in TEXTS:
+                change = f"other {name}"
             raise ConfigError(f"{run} was started with {change}; choose another folder for the run")
 
 

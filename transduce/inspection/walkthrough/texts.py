@@ -37,7 +37,7 @@ def embedding(scene: Scene) -> str:
         f"{scene.source_tokens} vectors. They are multiplied by √d_model = "
         f"{math.sqrt(config.d_model):.2f}"
     )
-    if config.positions in ("sinusoidal", "learned"):
+    if config.adds_positions:
         explanation += "; otherwise the positions, which come next, would drown them."
     else:
         explanation += ", as in the paper, which adds positions to them; this model does not."
