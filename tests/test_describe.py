@@ -112,17 +112,25 @@ def test_flops_are_those_that_torch_counts(changes):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
-def test_memory_to_train_has_what_the_optimizer_keeps(optimizer):
-    overrides = [f"training.optimizer={optimizer}", "model.N=3", "model.N_decoder=2"]
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_memory_to_train_has_what_the_optimizer_and_the_moving_average_keep(optimizer, ema):
+    overrides = [
+        f"training.optimizer={optimizer}",
+        f"training.ema={ema}",
+        "model.N=3",
+        "model.N_decoder=2",
+    ]
     recipe = load_recipe("tiny", overrides)
     model = Transformer(recipe.model)
     optimizers = build_optimizers(model.named_parameters(), recipe.training)
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     kept = [*model.parameters(), *(weight.grad for weight in model.parameters())]
-    for each in optimizers:
-        each.step()
-        for state in each.state.values():
+    if ema:
+        kept += model.parameters()
+    for optimizer in optimizers:
+        optimizer.step()
+        for state in optimizer.state.values():
             kept += [part for name, part in state.items() if name != "step"]
     assert training_memory(recipe, tokens=0) == sum(part.nbytes for part in kept)
 

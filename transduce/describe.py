@@ -71,6 +71,8 @@ def training_memory(recipe: Recipe, tokens: int, width: int = 2, shards: int = 1
     numbers = 4 * count_parameters(config)
     if recipe.training.optimizer == "muon":
         numbers -= count_parameters(config, in_layer_matrices=True)
+    if recipe.training.ema:
+        numbers += count_parameters(config)
     states = FLOAT32_BYTES * numbers // shards
 
     # Queries, keys, values, output, residual and norm of each attention.

@@ -112,6 +112,9 @@ def test_two_commands_do_not_make_students_in_one_folder(bundle, recipe, tmp_pat
     monkeypatch.setattr(distil, "train", meanwhile(distil.train))
     distil.distil(bundle.path, recipe, small, **options)
     assert len(calls) == 2
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"was started with model\.d_ff = 16, not 32"):
+        distil.distil(bundle.path, recipe, small, **others)
     assert load_recipe(str(small / "recipe.toml")).model.d_ff == 16
 
 

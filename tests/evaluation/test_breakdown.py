@@ -37,6 +37,7 @@ def test_the_worst_sentences_have_the_lowest_chrf_and_their_line_numbers():
     assert (
         second.chrf == sacrebleu.sentence_chrf(hypotheses[3], [REFERENCES[3]], word_order=2).score
     )
+    assert len(worst_sentences(hypotheses, REFERENCES, SOURCES, 5)) == 2  # the others are perfect
     assert worst_sentences(hypotheses, REFERENCES, SOURCES, 0) == []
     blank = worst_sentences(["", "a"], [" ", "b"], ["", "c"], 2)
     assert [sentence.line for sentence in blank] == [2]  # there is nothing to translate in line 1

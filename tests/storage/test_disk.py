@@ -58,6 +58,14 @@ def test_an_error_names_the_file_that_was_asked_for(tmp_path):
     assert caught.value.filename == str(path)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_an_error_of_a_device_names_it():
+    device = Path("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught, whole_file(device) as file:
+        file.write(b"x")
+    assert caught.value.filename == str(device)
+
+
 def test_a_file_gets_its_name_when_all_of_it_is_on_the_disk(tmp_path, events):
     with whole_file(tmp_path / "x") as file:
         file.write(b"four")

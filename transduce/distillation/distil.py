@@ -18,7 +18,7 @@ from transduce.recipe import adjusted, apply_overrides, follow_tokenizer, load_r
 from transduce.storage.disk import check_writable
 from transduce.storage.lock import lock_work_folder
 from transduce.training.run import Run
-from transduce.training.run_folder import note_teacher
+from transduce.training.run_folder import check_folder, note_teacher
 from transduce.training.train import train
 from transduce.translation.translator import Translator
 
@@ -66,6 +66,7 @@ def distil(
         raise ConfigError(f"{recipe} names no training text; expected [[data.corpora]]")
     _check_folder(out, Path(recipe))
     new = student_recipe(settings, base, out, student, overrides)
+    check_folder(out / "run", new)
 
     search = functools.partial(adjusted, beam_size=beam_size)
     translator = Translator(teacher, device=device, search=search)

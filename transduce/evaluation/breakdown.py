@@ -74,7 +74,7 @@ def score_by_length(
 def worst_sentences(
     hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str], count: int
 ) -> list[WorstSentence]:
-    """Return the sentences with the lowest chrF++, the worst first."""
+    """Return the sentences with the lowest chrF++, the worst first, and no perfect ones."""
     from sacrebleu.metrics.chrf import CHRF
 
     if count < 1:
@@ -86,6 +86,8 @@ def worst_sentences(
     ):
         if not source.strip() and not reference.strip():
             continue  # there was nothing to translate
+        if hypothesis.split() == reference.split():
+            continue
         chrf = float(metric.sentence_score(hypothesis, [reference]).score)
         sentences.append(WorstSentence(line, chrf, source, reference, hypothesis))
     return sorted(sentences, key=lambda sentence: sentence.chrf)[:count]

@@ -56,8 +56,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     other, and unfinished files of killed writers are removed.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        with path.open("wb") as file:
-            yield file
+        try:
+            with path.open("wb") as file:
+                yield file
+        except OSError as error:
+            error.filename = error.filename or str(path)
+            raise
         return
 
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.unfinished*"):
