@@ -36,10 +36,13 @@ def translator():
             '"GOOD MORNING", SAID THE NATO IN GERMANY.',
             '"Good morning", said the NATO in Germany.',
         ),
-        ("WARNING", "Warning"),
+        ("BREAKFAST", "Breakfast"),
         # Digits and names in code stay, and so do short words in lower case.
-        ("CLOSE THE B2B PORTAL AT 8 P.M.", "Close the B2B portal at 8 p.m."),
-        ("THE 30-YEAR-OLD MAN DRIVES 50 km/h.", "The 30-year-old man drives 50 km/h."),
+        (
+            "THE B2B FARMERS OFTEN CLOSE BEFORE 8 P.M.",
+            "The B2B farmers often close before 8 p.m.",
+        ),
+        ("THE 30-YEAR-OLD FARMER DROVE 50 km/h.", "The 30-year-old farmer drove 50 km/h."),
         ("OPEN THE DOCUMENT HOUSE.PDF IN A WINDOW.", "Open the document HOUSE.PDF in a window."),
         ("50 PEOPLE CLOSED THE WINDOW.", "50 people closed the window."),
         ("FU\u00dfG\u00c4NGER WAITED HERE.", "Fu\u00dfg\u00e4nger waited here."),
@@ -126,13 +129,18 @@ class Continue(Echo):
 
 @pytest.mark.parametrize(
     ("prefix", "searched"),
-    [("DIE SITZUNG", "Die sitzung"), ("HALLO %s", "Hallo x1"), ('"', '"'), ("1.", "1.")],
+    [
+        ("DIE SITZUNG", "Die sitzung"),
+        ("HALLO %s", "Hallo x1"),
+        ('"', '"'),
+        ("1.", "1."),
+    ],
 )
 def test_a_prefix_in_capitals_is_given_to_the_model_in_lower_case(
     translator, monkeypatch, prefix, searched
 ):
     monkeypatch.setattr(translator, "engine", Continue())
-    text = "HELLO %s, THE MEETING IS CANCELLED."
+    text = "GRANDMOTHER %s, THE MEETING IS CANCELLED."
     assert translator.translate(text, prefix=prefix).text.startswith(prefix)
     (given,) = translator.engine.prefixes
     assert translator.tokenizers[1].decode(given) == searched
@@ -151,7 +159,7 @@ def test_a_prefix_that_is_not_in_capitals_keeps_the_case_of_the_first_sentence(
 
 
 def test_a_sentence_is_as_long_as_what_the_model_reads(translator):
-    sentence = "THE MEETING OF THE COMMITTEE IS CANCELLED, " * 13 + "AND EVERYBODY SHOULD GO HOME."
+    sentence = "THE MEETING OF THE COMMITTEE IS CANCELLED, " * 16 + "AND EVERYBODY SHOULD GO HOME."
     tokens = [len(translator.tokenizers[0].encode(text)) for text in (sentence, sentence.lower())]
     assert tokens[0] > translator.recipe.data.max_tokens > tokens[1]
     assert translator.translate(sentence).notices == ()
