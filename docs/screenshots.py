@@ -113,14 +113,14 @@ SHOTS = [
     Shot("inspect", "#inspect", show_it, height=1130),
     Shot(
         "inspect-dark",
-        link("inspect", text=ANIMAL, kind="cross", layer=2, head=3, figure="heat"),
+        link("inspect", text=ANIMAL, kind="cross", layer=1, head=3, figure="heat"),
         wait_for_heads,
         height=1010,
         scheme="dark",
     ),
     Shot(
         "heads-off",
-        link("inspect", text=ANIMAL, kind="cross", layer=2, head=1, without="cross.2.1"),
+        link("inspect", text=ANIMAL, kind="cross", layer=1, head=2, without="cross.1.2"),
         wait_for_heads,
         height=960,
     ),
@@ -135,13 +135,13 @@ SHOTS = [
     ),
     Shot(
         "learn",
-        link("learn", text=ANIMAL, layer=5, head=5, step="softmax"),
+        link("learn", text=ANIMAL, layer=6, head=3, step="softmax"),
         wait_for_lesson,
         height=980,
     ),
     Shot(
         "learn-mask",
-        link("learn", text=ANIMAL, layer=2, head=1, step="mask"),
+        link("learn", text=ANIMAL, layer=1, head=1, step="mask"),
         take_mask_away,
         height=980,
         scheme="dark",
