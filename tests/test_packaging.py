@@ -6,11 +6,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from tests import minimal_install
 
@@ -136,6 +138,22 @@ def test_ci_runs_every_python_version_that_the_classifiers_name():
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named
     assert PROJECT["requires-python"] == f">={named[0]}"
+
+
+def test_every_pinned_package_installs_on_the_oldest_python():
+    """Debian 12 has Python 3.11.2; a package that needs 3.11.5 would stop `make test` there."""
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    unsuitable = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        name, _, version = line.partition("==")
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:
+            continue  # a comment, or a package of another environment
+        needed = package.metadata["Requires-Python"] or ""
+        if package.version == version and oldest not in SpecifierSet(needed):
+            unsuitable[line] = needed
+    assert unsuitable == {}
 
 
 def test_only_systems_with_file_locks_are_named():
