@@ -66,13 +66,13 @@ def training_memory(recipe: Recipe, tokens: int, width: int = 2, shards: int = 1
         width: Bytes of a number in activations (2 for bf16); weights are always float32.
         shards: Devices that share the weights and the state of the optimizer.
     """
-    # Weights, gradients and the two moments of Adam. Muon keeps one momentum of its matrices.
+    # Weights, gradients and the two moments of Adam, and perhaps a moving average of the weights.
+    # Muon keeps one momentum of its matrices.
     config = recipe.model
-    numbers = 4 * count_parameters(config)
+    copies = 5 if recipe.training.ema else 4
+    numbers = copies * count_parameters(config)
     if recipe.training.optimizer == "muon":
         numbers -= count_parameters(config, in_layer_matrices=True)
-    if recipe.training.ema:
-        numbers += count_parameters(config)
     states = FLOAT32_BYTES * numbers // shards
 
     # Queries, keys, values, output, residual and norm of each attention.

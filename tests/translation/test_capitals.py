@@ -129,12 +129,7 @@ class Continue(Echo):
 
 @pytest.mark.parametrize(
     ("prefix", "searched"),
-    [
-        ("DIE SITZUNG", "Die sitzung"),
-        ("HALLO %s", "Hallo x1"),
-        ('"', '"'),
-        ("1.", "1."),
-    ],
+    [("DIE SITZUNG", "Die sitzung"), ("HALLO %s", "Hallo x1"), ('"', '"'), ("1.", "1.")],
 )
 def test_a_prefix_in_capitals_is_given_to_the_model_in_lower_case(
     translator, monkeypatch, prefix, searched

@@ -64,7 +64,7 @@ def distil(
     settings = load_recipe(str(recipe))
     if not settings.data.corpora:
         raise ConfigError(f"{recipe} names no training text; expected [[data.corpora]]")
-    _check_folder(out, Path(recipe))
+    _check_out(out, Path(recipe))
     new = student_recipe(settings, base, out, student, overrides)
     check_folder(out / "run", new)
 
@@ -92,7 +92,7 @@ def distil(
         return Distillation(text, train(out / RECIPE, run=out / "run", device=device))
 
 
-def _check_folder(out: Path, recipe: Path) -> None:
+def _check_out(out: Path, recipe: Path) -> None:
     """Refuse a folder that cannot be written, or whose recipe is not that of a student."""
     check_writable(out, "choose another folder")
     path = out / RECIPE

@@ -55,19 +55,15 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     one. Links, devices and pipes are written directly. Concurrent writers do not disturb each
     other, and unfinished files of killed writers are removed.
     """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        try:
+    unfinished = path.parent / f".{path.name}.unfinished-{secrets.token_hex(4)}"
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
             with path.open("wb") as file:
                 yield file
-        except OSError as error:
-            error.filename = error.filename or str(path)
-            raise
-        return
+            return
 
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.unfinished*"):
-        _remove_unless_locked(leftover)
-    unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
-    try:
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.unfinished*"):
+            _remove_unless_locked(leftover)
         with _create_locked(unfinished) as file:
             if path.exists():
                 unfinished.chmod(stat.S_IMODE(path.stat().st_mode))
